@@ -217,7 +217,6 @@ absl::Status Executor::RunDecomposition(const PlannedStep& step, KernelArgs& arg
     PF_ASSIGN_OR_RETURN(inputs[i], BorrowedTensor(args.inputs[i]));
   }
   EvaluateOptions options;
-  options.decompose = true;
   options.limits = limits_;
   PF_ASSIGN_OR_RETURN(std::vector<Tensor> results,
                       EvaluateNode(*step.node, step.opset, inputs, options));

@@ -83,8 +83,8 @@ void FillDefaults(const OpDef& op, Node& node) {
 
 // The decomposition with all attributes put in.
 absl::StatusOr<Function> DecompositionOf(const OpDef& op, const Node& node) {
-  PF_ASSIGN_OR_RETURN(const DecompositionVariant variant, op.Decompose(node));
-  PF_ASSIGN_OR_RETURN(Function function, ParseFunction(variant.text));
+  PF_ASSIGN_OR_RETURN(const std::string text, op.Decompose(node));
+  PF_ASSIGN_OR_RETURN(Function function, ParseFunction(text));
   Graph scratch;
   Node* caller = scratch.AddNode(node.domain(), node.op_type(), {}, {});
   for (const auto& [name, attribute] : node.attributes()) caller->SetAttribute(name, attribute);

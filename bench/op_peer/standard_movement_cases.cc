@@ -140,12 +140,6 @@ void AddRotary(StandardCases& cases) {
     for (int i = 0; i < 2; ++i) call.Normal(kFloat, {4096, 36});
     call.Uniform(kInt64, {1, kTokens}, 0, 4096);
   });
-  cases.Add("RotaryEmbedding_ms", "512 x 8 x 256", "com.microsoft.RotaryEmbedding",
-            [](OpCall& call) {
-              call.Normal(kFloat, {1, 8, kTokens, 256});
-              call.Uniform(kInt64, {1, kTokens}, 0, 4096);
-              for (int i = 0; i < 2; ++i) call.Normal(kFloat, {4096, 128});
-            });
   cases.Add("Einsum_scores", "16 x 512 x 72", "Einsum", [](OpCall& call) {
     Heads(call);
     Heads(call);

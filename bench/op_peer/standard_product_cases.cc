@@ -183,11 +183,6 @@ void AddWindows(StandardCases& cases) {
 }
 
 void AddAttention(StandardCases& cases) {
-  cases.Add("MultiHeadAttention", "1024 tokens, 16 x 72", "com.microsoft.MultiHeadAttention",
-            [](OpCall& call) {
-              for (int i = 0; i < 3; ++i) call.Normal(kFloat, {1, 1024, 16 * 72});
-              call.Attribute("num_heads", int64_t{16});
-            });
   cases.Add("Attention", "512 tokens, 8 x 128", "Attention", [](OpCall& call) {
     for (int i = 0; i < 3; ++i) call.Normal(kFloat, {1, 8, kTokens, 128});
     call.Attribute("is_causal", int64_t{1});

@@ -230,13 +230,25 @@ int FindPort(const std::vector<Port>& ports, std::string_view name) {
   return -1;
 }
 
+// What a kernel would be checked for where a body runs instead. Outputs have no memory yet.
+absl::Status CheckValues(const Node& node, const OpDef& op, const std::vector<Tensor>& inputs) {
+  KernelArgs args;
+  args.node = &node;
+  for (const Tensor& input : inputs) args.inputs.push_back(ArgOf(input));
+  for (const Value* output : node.outputs()) {
+    const auto dims = output && output->shape() ? output->shape()->constant() : std::nullopt;
+    args.outputs.push_back(dims ? TensorArg{output->dtype(), *dims, nullptr} : TensorArg{});
+  }
+  return op.CheckValues(args);
+}
+
 // The body's ports are matched by name: it lists those that it uses.
 absl::StatusOr<std::vector<Tensor>> RunDecomposition(Call& call, const OpDef& op,
                                                      const std::vector<Tensor>& inputs,
                                                      const EvaluateOptions& options) {
   Node& node = call.node();
-  PF_ASSIGN_OR_RETURN(const DecompositionVariant variant, op.Decompose(node));
-  PF_ASSIGN_OR_RETURN(Function function, ParsePlainFunction(variant.text));
+  PF_ASSIGN_OR_RETURN(const std::string text, op.Decompose(node));
+  PF_ASSIGN_OR_RETURN(Function function, ParsePlainFunction(text));
   call.FillDefaults(op);
   std::vector<Tensor> actual;
   for (const Value* formal : function.body->inputs()) {
@@ -286,6 +298,7 @@ absl::StatusOr<std::vector<Tensor>> EvaluateNode(const Node& node, int64_t opset
   call.SetOutputTypes(context);
   const KernelQuery query{&call.node(), opset};
   PF_ASSIGN_OR_RETURN(const KernelChoice choice, ChooseKernel(query, options.force_kernel));
+  if (choice.kernel == nullptr) PF_RETURN_IF_ERROR(CheckValues(call.node(), *op, inputs));
   if (choice.kernel == nullptr || (options.decompose && op->has_decomposition())) {
     return RunDecomposition(call, *op, inputs, options);
   }

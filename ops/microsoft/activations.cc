@@ -104,14 +104,11 @@ OpDef GeluDef() {
 OpDef FastGeluDef() {
   return Make<kGeluTanh>("FastGelu",
                          "x = X + bias; 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).", "bias")
-      .Decomposition([](const Node& node) -> absl::StatusOr<DecompositionVariant> {
+      .Decomposition([](const Node& node) -> absl::StatusOr<std::string> {
         const bool bias = node.input(1) != nullptr;
-        return DecompositionVariant{
-            bias ? "bias" : "plain",
-            absl::StrCat("FastGelu (X", bias ? ", bias" : "", ") => (Y) {\n",
-                         bias ? "  x = Add (X, bias)\n" : "  x = Identity (X)\n",
-                         "  Y = Gelu <approximate = \"tanh\"> (x)\n}"),
-            {}};
+        return absl::StrCat("FastGelu (X", bias ? ", bias" : "", ") => (Y) {\n",
+                            bias ? "  x = Add (X, bias)\n" : "  x = Identity (X)\n",
+                            "  Y = Gelu <approximate = \"tanh\"> (x)\n}");
       });
 }
 

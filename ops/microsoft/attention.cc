@@ -212,9 +212,7 @@ OpDef AttentionDef() {
       .Types("T", {kFloat, kFloat16, kBfloat16})
       .InferShapes(Infer)
       .Validate(Validate)
-      .Decomposition(DecomposeAttention)
-      .AddKernel({.name = "reference", .run = AttentionReference})
-      .AddKernel({.name = "hwy", .priority = 10, .run = AttentionHwy});
+      .Decomposition(DecomposeAttention);
 }
 
 }  // namespace pagefuse::microsoft_ops

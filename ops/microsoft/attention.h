@@ -1,5 +1,5 @@
 // Attention of com.microsoft, as ONNX Runtime's tools write it for GPT-2 and BERT: ports and sizes,
-// shared by inference, decomposition and kernels.
+// shared by inference and decomposition.
 #pragma once
 
 #include <cstdint>
@@ -37,9 +37,6 @@ absl::StatusOr<Dim> RotatedChannels(const Node& node, const Dim& head_size);
 std::vector<float> RotaryFrequencies(int64_t rotated);
 
 // The op in standard ones: projection, heads, ONNX's Attention.
-absl::StatusOr<DecompositionVariant> DecomposeAttention(const Node& node);
-
-absl::Status AttentionReference(KernelArgs& args);
-absl::Status AttentionHwy(KernelArgs& args);
+absl::StatusOr<std::string> DecomposeAttention(const Node& node);
 
 }  // namespace pagefuse::microsoft_ops

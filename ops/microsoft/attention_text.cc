@@ -85,7 +85,7 @@ absl::StatusOr<std::string> RotationOf(const Node& node, const ProjectedColumns&
 
 }  // namespace
 
-absl::StatusOr<DecompositionVariant> DecomposeAttention(const Node& node) {
+absl::StatusOr<std::string> DecomposeAttention(const Node& node) {
   const auto has = [&](int i) { return node.input(i) != nullptr; };
   PF_ASSIGN_OR_RETURN(const int64_t heads, node.IntAttribute("num_heads", 0));
   PF_ASSIGN_OR_RETURN(const int64_t causal, node.IntAttribute("unidirectional", 0));
@@ -127,7 +127,7 @@ absl::StatusOr<DecompositionVariant> DecomposeAttention(const Node& node) {
               "  second = Unsqueeze (present_value, front)\n",
               "  present = Concat <axis = 0> (first, second)\n");
   }
-  return DecompositionVariant{"written", StrCat(text, "}"), {}};
+  return StrCat(text, "}");
 }
 
 }  // namespace pagefuse::microsoft_ops

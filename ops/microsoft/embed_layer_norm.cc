@@ -1,16 +1,11 @@
 // EmbedLayerNormalization: rows of tables for token, position and segment, added and normed.
-#include <cmath>
 #include <cstdint>
 #include <string>
-#include <vector>
+#include <string_view>
 
-#include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
-#include "pagefuse/ops/kernels/rows/elementwise_hwy.h"
-#include "pagefuse/ops/kernels/rows/rows_hwy.h"
 #include "pagefuse/ops/microsoft/tensor_values.h"
-#include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse::microsoft_ops {
@@ -32,123 +27,6 @@ constexpr Ports kOut({
     PortSpec("mask_index", "int32", "[B]: ones of the mask, 0 without one").Optional(),
     PortSpec("embedding_sum", "T", "[B, S, N]").Optional(),
 });
-
-// A table and the row of it that each token takes.
-struct Lookup {
-  FloatValues table;
-  const int32_t* ids = nullptr;  // null: the place in the sequence
-  int64_t count = 0;             // of ids, repeated
-};
-
-struct Call {
-  std::vector<Lookup> lookups;
-  FloatValues gamma, beta;
-  float epsilon = 0;
-  int64_t tokens = 0, length = 0, width = 0;
-
-  const float* Row(const Lookup& lookup, int64_t token) const {
-    const int64_t row = lookup.ids == nullptr ? token % length : lookup.ids[token % lookup.count];
-    return lookup.table.data() + row * width;
-  }
-};
-
-absl::Status AddLookup(const KernelArgs& args, int table, int ids, Call& call) {
-  Lookup lookup;
-  PF_ASSIGN_OR_RETURN(lookup.table, FloatValues::Of(args.input(table)));
-  if (args.input(ids).present()) {
-    lookup.ids = args.input(ids).as<int32_t>();
-    lookup.count = args.input(ids).size();
-  }
-  call.lookups.push_back(std::move(lookup));
-  return absl::OkStatus();
-}
-
-absl::StatusOr<Call> CallOf(const KernelArgs& args) {
-  Call call;
-  const TensorArg& ids = args.input(kIn["input_ids"]);
-  call.tokens = ids.size();
-  call.length = ids.dims[1];
-  call.width = args.input(kIn["gamma"]).size();
-  PF_ASSIGN_OR_RETURN(call.epsilon, args.node->FloatAttribute("epsilon", 1e-12f));
-  PF_RETURN_IF_ERROR(AddLookup(args, kIn["word_embedding"], kIn["input_ids"], call));
-  PF_RETURN_IF_ERROR(AddLookup(args, kIn["position_embedding"], kIn["position_ids"], call));
-  if (args.input(kIn["segment_embedding"]).present()) {
-    PF_RETURN_IF_ERROR(AddLookup(args, kIn["segment_embedding"], kIn["segment_ids"], call));
-  }
-  PF_ASSIGN_OR_RETURN(call.gamma, FloatValues::Of(args.input(kIn["gamma"])));
-  PF_ASSIGN_OR_RETURN(call.beta, FloatValues::Of(args.input(kIn["beta"])));
-  return call;
-}
-
-void CountMask(const KernelArgs& args) {
-  const TensorArg& counts = args.output(kOut["mask_index"]);
-  const TensorArg& mask = args.input(kIn["mask"]);
-  if (!counts.present()) return;
-  for (int64_t b = 0; b < counts.size(); ++b) {
-    int32_t count = 0;
-    for (int64_t s = 0; mask.present() && s < mask.dims[1]; ++s) {
-      count += mask.as<int32_t>()[b * mask.dims[1] + s] == 1 ? 1 : 0;
-    }
-    counts.as<int32_t>()[b] = count;
-  }
-}
-
-// The formula, in double.
-absl::Status Reference(KernelArgs& args) {
-  PF_ASSIGN_OR_RETURN(const Call call, CallOf(args));
-  CountMask(args);
-  const auto n = static_cast<size_t>(call.width);
-  std::vector<double> sum(n), y(n);
-  for (int64_t token = 0; token < call.tokens; ++token) {
-    std::fill(sum.begin(), sum.end(), 0.0);
-    for (const Lookup& lookup : call.lookups) {
-      const float* row = call.Row(lookup, token);
-      for (size_t i = 0; i < n; ++i) sum[i] += row[i];
-    }
-    double mean = 0, squares = 0;
-    for (double value : sum) mean += value / static_cast<double>(n);
-    for (double value : sum) squares += (value - mean) * (value - mean);
-    const double inverse = 1.0 / std::sqrt(squares / static_cast<double>(n) + call.epsilon);
-    for (size_t i = 0; i < n; ++i) {
-      y[i] = (sum[i] - mean) * inverse * call.gamma.data()[i] + call.beta.data()[i];
-    }
-    PF_RETURN_IF_ERROR(onnx_ops::EncodeDoubles(y, args.output(0), token * call.width));
-    const TensorArg& sums = args.output(kOut["embedding_sum"]);
-    if (sums.present()) {
-      PF_RETURN_IF_ERROR(onnx_ops::EncodeDoubles(sum, sums, token * call.width));
-    }
-  }
-  return absl::OkStatus();
-}
-
-// One row; the sum of rows of tables goes to `sum`.
-void EmbedRow(const Call& call, int64_t token, float* sum, float* y) {
-  const int64_t n = call.width;
-  onnx_ops::AddRow({call.Row(call.lookups[0], token), 1, call.Row(call.lookups[1], token), 1}, sum,
-                   n);
-  if (call.lookups.size() > 2) {
-    onnx_ops::AddRow({sum, 1, call.Row(call.lookups[2], token), 1}, sum, n);
-  }
-  const float mean = onnx_ops::SumOfRow(sum, n) / static_cast<float>(n);
-  onnx_ops::SubRow({sum, 1, &mean, 0}, y, n);
-  const float square = onnx_ops::SumOfSquaresOfRow(y, n) / static_cast<float>(n);
-  onnx_ops::ScaleRow(y, 1.0f / std::sqrt(square + call.epsilon), call.gamma.data(), y, n);
-  onnx_ops::AddRow({y, 1, call.beta.data(), 1}, y, n);
-}
-
-absl::Status Vectors(KernelArgs& args) {
-  PF_ASSIGN_OR_RETURN(const Call call, CallOf(args));
-  CountMask(args);
-  const TensorArg& sums = args.output(kOut["embedding_sum"]);
-  ParallelFor(call.tokens, call.width * 16, [&](int64_t begin, int64_t end) {
-    std::vector<float> spare(sums.present() ? 0 : static_cast<size_t>(call.width));
-    for (int64_t token = begin; token < end; ++token) {
-      float* sum = sums.present() ? sums.as<float>() + token * call.width : spare.data();
-      EmbedRow(call, token, sum, args.output(0).as<float>() + token * call.width);
-    }
-  });
-  return absl::OkStatus();
-}
 
 absl::Status Infer(ShapeContext& c) {
   const bool segments = c.has_input(kIn["segment_ids"]);
@@ -183,7 +61,7 @@ absl::Status Validate(const KernelArgs& args) {
                     StrCat("expected a row for each of ", length, " places, got ", places));
 }
 
-absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+absl::StatusOr<std::string> Decompose(const Node& node) {
   const auto has = [&](std::string_view port, int i) {
     return node.input(i) != nullptr ? StrCat(", ", port) : std::string();
   };
@@ -221,7 +99,7 @@ absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
                            "  keys = Constant <value_ints: ints = [1]> ()\n"
                            "  mask_index = ReduceSum <keepdims = 0> (ones, keys)\n");
   }
-  return DecompositionVariant{"written", StrCat(text, "}"), {}};
+  return StrCat(text, "}");
 }
 
 }  // namespace
@@ -239,9 +117,7 @@ OpDef EmbedLayerNormalizationDef() {
       .Types("T", {DataType::kFloat, DataType::kFloat16, DataType::kBfloat16})
       .InferShapes(Infer)
       .Validate(Validate)
-      .Decomposition(Decompose)
-      .AddKernel({.name = "reference", .run = Reference})
-      .AddKernel({.name = "hwy", .dtypes = {DataType::kFloat}, .priority = 10, .run = Vectors});
+      .Decomposition(Decompose);
 }
 
 }  // namespace pagefuse::microsoft_ops

@@ -29,15 +29,13 @@ std::string TransposeLast(const std::string& result, const std::string& operand,
                       operand, ")\n");
 }
 
-absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+absl::StatusOr<std::string> Decompose(const Node& node) {
   PF_ASSIGN_OR_RETURN(const ProductSpec spec, ProductSpecOf(node));
   const Value* a = node.input(0);
   const Value* b = node.input(1);
   if (a == nullptr || b == nullptr || !a->shape() || !b->shape()) {
     return absl::FailedPreconditionError("ranks of the inputs are not known");
   }
-  std::string name = absl::StrCat(spec.trans_a ? "ta" : "", spec.trans_b ? "tb" : "",
-                                  spec.alpha != 1.0f ? "alpha" : "");
   std::string body;
   if (spec.trans_a) absl::StrAppend(&body, TransposeLast("left", "A", a->shape()->rank()));
   if (spec.trans_b) absl::StrAppend(&body, TransposeLast("right", "B", b->shape()->rank()));
@@ -50,10 +48,7 @@ absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
                     "  factor = Constant <value_float = @alpha> ()\n",
                     "  typed = CastLike (factor, product)\n", "  Y = Mul (product, typed)\n");
   }
-  return DecompositionVariant{name.empty() ? "plain" : name,
-                              absl::StrCat("FusedMatMul (A, B) => (Y) {\n", body, "}"),
-                              {{"transA", Attribute{int64_t{spec.trans_a}, "", ""}},
-                               {"transB", Attribute{int64_t{spec.trans_b}, "", ""}}}};
+  return absl::StrCat("FusedMatMul (A, B) => (Y) {\n", body, "}");
 }
 
 template <auto kRun>

@@ -174,14 +174,13 @@ std::string Body(const NBitsSizes& s, ZeroPoints zeros, bool bias) {
   return text + "  Y = CastLike (y, A)\n}";
 }
 
-absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+absl::StatusOr<std::string> Decompose(const Node& node) {
   PF_ASSIGN_OR_RETURN(const NBitsSizes s, NBitsSizes::Of(node));
   const Value* zeros = node.input(kZeros);
   const ZeroPoints form = zeros == nullptr                     ? ZeroPoints::kNone
                           : zeros->dtype() == DataType::kUint8 ? ZeroPoints::kPacked
                                                                : ZeroPoints::kOfAType;
-  return DecompositionVariant{
-      StrCat("int", s.bits), Body(s, form, node.input(kBias) != nullptr), {}};
+  return Body(s, form, node.input(kBias) != nullptr);
 }
 
 }  // namespace

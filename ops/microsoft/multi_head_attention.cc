@@ -1,7 +1,6 @@
 #include "pagefuse/ops/microsoft/multi_head_attention.h"
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 
 #include "pagefuse/base/status_macros.h"
@@ -76,47 +75,7 @@ absl::Status CheckMasks(const ShapeContext& c, const Sizes& s, int64_t heads) {
   return CheckScoreBias(c, kMhaAttentionBias, Shape({s.batch, Dim(heads), s.q_len, s.total()}));
 }
 
-}  // namespace
-
-std::optional<MhaForm> MhaFormOf(int query_rank, int key_rank, int value_rank) {
-  if (query_rank == 5 && key_rank == 0 && value_rank == 0) return MhaForm::kPackedQkv;
-  if (query_rank != 3) return std::nullopt;
-  if (key_rank == 3 && value_rank == 3) return MhaForm::kSeparate;
-  if (key_rank == 4 && value_rank == 4) return MhaForm::kHeads;
-  if (key_rank == 5 && value_rank == 0) return MhaForm::kPackedKv;
-  return std::nullopt;
-}
-
-absl::StatusOr<MhaCall> MhaCallOf(const KernelArgs& args) {
-  const auto rank = [&](int i) { return static_cast<int>(args.input(i).dims.size()); };
-  MhaCall call;
-  call.form = *MhaFormOf(rank(kMhaQuery), rank(kMhaKey), rank(kMhaValue));
-  PF_ASSIGN_OR_RETURN(call.heads, args.node->IntAttribute("num_heads", 0));
-  PF_ASSIGN_OR_RETURN(call.scale, args.node->FloatAttribute("scale", 0.0f));
-  PF_ASSIGN_OR_RETURN(call.filter, args.node->FloatAttribute("mask_filter_value", -10000.0f));
-  PF_ASSIGN_OR_RETURN(const int64_t causal, args.node->IntAttribute("unidirectional", 0));
-  call.causal = causal != 0;
-  const std::vector<int64_t>& query = args.input(kMhaQuery).dims;
-  const std::vector<int64_t>& key = args.input(kMhaKey).dims;
-  call.batch = query[0];
-  call.q_len = call.new_len = query[1];
-  call.qk_size = call.form == MhaForm::kPackedQkv ? query[4] : query[2] / call.heads;
-  call.v_size = call.qk_size;
-  if (call.form == MhaForm::kSeparate) {
-    call.new_len = key[1];
-    call.v_size = args.input(kMhaValue).dims[2] / call.heads;
-  } else if (call.form == MhaForm::kHeads) {
-    call.new_len = key[2];
-    call.v_size = args.input(kMhaValue).dims[3];
-  } else if (call.form == MhaForm::kPackedKv) {
-    call.new_len = key[1];
-  }
-  if (args.input(kMhaPastKey).present()) call.past_len = args.input(kMhaPastKey).dims[2];
-  if (call.scale == 0) call.scale = 1.0f / std::sqrt(static_cast<float>(call.qk_size));
-  return call;
-}
-
-absl::Status InferMha(ShapeContext& c) {
+absl::Status Infer(ShapeContext& c) {
   PF_ASSIGN_OR_RETURN(const int64_t heads, HeadsOf(c));
   if (c.has_input(kMhaPastKey) != c.has_input(kMhaPastValue)) {
     return c.Error("past_key and past_value come together");
@@ -143,18 +102,37 @@ absl::Status InferMha(ShapeContext& c) {
   return absl::OkStatus();
 }
 
-absl::Status ValidateMha(const KernelArgs& args) {
+// Past and new ones.
+int64_t KeyCount(const KernelArgs& args) {
+  const TensorArg& key = args.input(kMhaKey);
+  const TensorArg& past = args.input(kMhaPastKey);
+  const int64_t old = past.present() ? past.dims[2] : 0;
+  if (!key.present()) return args.input(kMhaQuery).dims[1] + old;
+  return key.dims[key.dims.size() == 4 ? 2 : 1] + old;
+}
+
+absl::Status Validate(const KernelArgs& args) {
   const TensorArg& padding = args.input(kMhaKeyPadding);
   if (!padding.present() || padding.dims.size() != 1) return absl::OkStatus();
-  PF_ASSIGN_OR_RETURN(const MhaCall call, MhaCallOf(args));
+  const int64_t total = KeyCount(args);
   for (int64_t b = 0; b < padding.size(); ++b) {
     const int64_t length = padding.as<int32_t>()[b];
-    if (length >= 0 && length <= call.total()) continue;
-    return ValueError(
-        args, "input 4 \"key_padding_mask\"",
-        StrCat("expected 0 to ", call.total(), " keys, got ", length, " for sequence ", b));
+    if (length >= 0 && length <= total) continue;
+    return ValueError(args, "input 4 \"key_padding_mask\"",
+                      StrCat("expected 0 to ", total, " keys, got ", length, " for sequence ", b));
   }
   return absl::OkStatus();
+}
+
+}  // namespace
+
+std::optional<MhaForm> MhaFormOf(int query_rank, int key_rank, int value_rank) {
+  if (query_rank == 5 && key_rank == 0 && value_rank == 0) return MhaForm::kPackedQkv;
+  if (query_rank != 3) return std::nullopt;
+  if (key_rank == 3 && value_rank == 3) return MhaForm::kSeparate;
+  if (key_rank == 4 && value_rank == 4) return MhaForm::kHeads;
+  if (key_rank == 5 && value_rank == 0) return MhaForm::kPackedKv;
+  return std::nullopt;
 }
 
 OpDef MultiHeadAttentionDef() {
@@ -180,11 +158,9 @@ OpDef MultiHeadAttentionDef() {
       .Attr("mask_filter_value", -10000.0f, "added to the scores of keys that are not seen")
       .FlagAttr("unidirectional", int64_t{0}, "1: a query sees no later key")
       .Types("T", {kFloat, kFloat16, kBfloat16})
-      .InferShapes(InferMha)
-      .Validate(ValidateMha)
-      .Decomposition(DecomposeMha)
-      .AddKernel({.name = "reference", .run = MhaReference})
-      .AddKernel({.name = "hwy", .priority = 10, .run = MhaHwy});
+      .InferShapes(Infer)
+      .Validate(Validate)
+      .Decomposition(DecomposeMha);
 }
 
 }  // namespace pagefuse::microsoft_ops

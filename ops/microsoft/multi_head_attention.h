@@ -1,7 +1,6 @@
-// MultiHeadAttention of com.microsoft: ports and sizes, shared by inference and kernels.
+// MultiHeadAttention of com.microsoft: ports and forms, shared by inference and decomposition.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 
 #include "absl/status/statusor.h"
@@ -29,29 +28,11 @@ enum class MhaForm {
   kPackedQkv,  // query of rank 5 holds both
 };
 
-struct MhaCall {
-  MhaForm form = MhaForm::kSeparate;
-  int64_t batch = 0, heads = 0, q_len = 0, new_len = 0, past_len = 0;
-  int64_t qk_size = 0, v_size = 0;
-  float scale = 0;
-  float filter = 0;  // added to the scores of keys that the padding mask hides
-  bool causal = false;
-
-  int64_t total() const { return past_len + new_len; }
-};
-
 // The form that the ranks of the inputs tell; nullopt if they are none of them.
 std::optional<MhaForm> MhaFormOf(int query_rank, int key_rank, int value_rank);
-// Sizes from checked shapes.
-absl::StatusOr<MhaCall> MhaCallOf(const KernelArgs& args);
 
 // The op in standard ones: heads, masks, ONNX's Attention. FailedPrecondition if its shapes do not
 // tell the form.
-absl::StatusOr<DecompositionVariant> DecomposeMha(const Node& node);
-
-absl::Status InferMha(ShapeContext& context);
-absl::Status ValidateMha(const KernelArgs& args);
-absl::Status MhaReference(KernelArgs& args);
-absl::Status MhaHwy(KernelArgs& args);
+absl::StatusOr<std::string> DecomposeMha(const Node& node);
 
 }  // namespace pagefuse::microsoft_ops

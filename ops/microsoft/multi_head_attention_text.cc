@@ -156,7 +156,7 @@ std::string NamesOf(const std::vector<Value*>& values, const std::vector<std::st
 
 }  // namespace
 
-absl::StatusOr<DecompositionVariant> DecomposeMha(const Node& node) {
+absl::StatusOr<std::string> DecomposeMha(const Node& node) {
   PF_ASSIGN_OR_RETURN(const Call call, CallOf(node));
   PF_ASSIGN_OR_RETURN(const int64_t causal, node.IntAttribute("unidirectional", 0));
   PF_ASSIGN_OR_RETURN(const float scale, node.FloatAttribute("scale", 0.0f));
@@ -185,7 +185,7 @@ absl::StatusOr<DecompositionVariant> DecomposeMha(const Node& node) {
   if (has_mask || band) StrAppend(&text, ", ", added);
   if (has_past) StrAppend(&text, has_mask || band ? "" : ", \"\"", ", past_key, past_value");
   StrAppend(&text, ")\n", OutputLines(call.v_size < 0 ? -1 : call.heads * call.v_size));
-  return DecompositionVariant{"written", StrCat(text, "}"), {}};
+  return StrCat(text, "}");
 }
 
 }  // namespace pagefuse::microsoft_ops

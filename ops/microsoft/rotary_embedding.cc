@@ -4,84 +4,15 @@
 #include <string>
 #include <vector>
 
-#include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
-#include "pagefuse/ops/kernels/numeric/convert.h"
-#include "pagefuse/ops/microsoft/head_rows.h"
 #include "pagefuse/ops/microsoft/tensor_values.h"
-#include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/elementwise.h"
 #include "pagefuse/ops/schema/op_def.h"
 #include "pagefuse/ops/schema/shape_checks.h"
 
 namespace pagefuse::microsoft_ops {
 namespace {
-
-// Sizes and steps in elements: row (b, s, h) is at b * batch + s * step + h * head.
-struct Call {
-  int64_t batch_size = 0, length = 0, heads = 0, size = 0;
-  int64_t batch = 0, step = 0, head = 0;
-};
-
-absl::StatusOr<Call> CallOf(const KernelArgs& args) {
-  const std::vector<int64_t>& dims = args.input(0).dims;
-  const int64_t half = args.input(2).dims[1];
-  PF_ASSIGN_OR_RETURN(const int64_t heads, args.node->IntAttribute("num_heads", 0));
-  Call call;
-  call.batch_size = dims[0];
-  if (dims.size() == 4) {
-    call.heads = dims[1];
-    call.length = dims[2];
-    call.size = dims[3];
-    call.step = call.size;
-    call.head = call.length * call.size;
-  } else {
-    call.length = dims[1];
-    call.size = heads > 0 ? dims[2] / heads : 2 * half;
-    call.heads = dims[2] / call.size;
-    call.step = dims[2];
-    call.head = call.size;
-  }
-  call.batch = call.heads * call.length * call.size;
-  return call;
-}
-
-int64_t PositionOf(const TensorArg& ids, const Call& call, int64_t b, int64_t s) {
-  return ids.size() == 1 ? IntAt(ids, 0) + s : IntAt(ids, b * call.length + s);
-}
-
-// Every row as floats, rotated and rounded once.
-absl::Status Run(KernelArgs& args) {
-  PF_ASSIGN_OR_RETURN(const Call call, CallOf(args));
-  PF_ASSIGN_OR_RETURN(const FloatValues cosines, FloatValues::Of(args.input(2)));
-  PF_ASSIGN_OR_RETURN(const FloatValues sines, FloatValues::Of(args.input(3)));
-  PF_ASSIGN_OR_RETURN(const int64_t interleaved, args.node->IntAttribute("interleaved", 0));
-  PF_ASSIGN_OR_RETURN(const float scale, args.node->FloatAttribute("scale", 1.0f));
-  const TensorArg& x = args.input(0);
-  const TensorArg& y = args.output(0);
-  const std::vector<int64_t>& dims = args.input(2).dims;
-  const Rotation rotation = {cosines.data(), sines.data(), dims[0], dims[1], 0, interleaved != 0};
-  const int64_t tokens = call.batch_size * call.length;
-  ParallelFor(tokens, call.heads * call.size * 8, [&](int64_t begin, int64_t end) {
-    std::vector<float> row(static_cast<size_t>(call.size));
-    for (int64_t token = begin; token < end; ++token) {
-      const int64_t b = token / call.length;
-      const int64_t s = token % call.length;
-      const int64_t position = PositionOf(args.input(1), call, b, s);
-      for (int64_t h = 0; h < call.heads; ++h) {
-        const int64_t at = b * call.batch + s * call.step + h * call.head;
-        float* floats = y.dtype == DataType::kFloat ? y.as<float>() + at : row.data();
-        DecodeToFloat(x.dtype, onnx_ops::ElementAt(x, at), call.size, floats).IgnoreError();
-        rotation.Apply(position, floats);
-        for (int64_t i = 0; scale != 1.0f && i < call.size; ++i) floats[i] *= scale;
-        if (floats != row.data()) continue;
-        EncodeFromFloat(y.dtype, floats, call.size, onnx_ops::ElementAt(y, at)).IgnoreError();
-      }
-    }
-  });
-  return absl::OkStatus();
-}
 
 absl::Status CheckHeadSize(const ShapeContext& c, const Shape& x) {
   PF_ASSIGN_OR_RETURN(const int64_t heads, c.node().IntAttribute("num_heads", 0));
@@ -130,23 +61,23 @@ absl::Status Infer(ShapeContext& c) {
 }
 
 absl::Status Validate(const KernelArgs& args) {
-  PF_ASSIGN_OR_RETURN(const Call call, CallOf(args));
-  const int64_t rows = args.input(2).dims[0];
-  for (int64_t b = 0; b < call.batch_size; ++b) {
-    for (int64_t s = 0; s < call.length; ++s) {
-      const int64_t id = args.input(1).size() == 1 ? IntAt(args.input(1), 0) : 0;
-      const bool overflows = id > rows;  // before a position is added to it
-      const int64_t position = overflows ? id : PositionOf(args.input(1), call, b, s);
-      if (position >= 0 && position < rows) continue;
-      return ValueError(
-          args, "input 1 \"position_ids\"",
-          StrCat("position ", position, " is not in the ", rows, " rows of the caches"));
-    }
+  const std::vector<int64_t>& dims = args.input(0).dims;
+  const TensorArg& ids = args.input(1);
+  const int64_t rows = args.input(2).dims[0], length = dims[dims.size() - 2];
+  const int64_t tokens = ids.size() == 1 ? length : ids.size();
+  for (int64_t i = 0; i < tokens; ++i) {
+    const int64_t first = IntAt(ids, ids.size() == 1 ? 0 : i);
+    // A place that is out of range already may be too large to be counted on from.
+    const int64_t position = ids.size() == 1 && first <= rows ? first + i : first;
+    if (position >= 0 && position < rows) continue;
+    return ValueError(
+        args, "input 1 \"position_ids\"",
+        StrCat("position ", position, " is not in the ", rows, " rows of the caches"));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+absl::StatusOr<std::string> Decompose(const Node& node) {
   const Value* x = node.input(0);
   const Value* ids = node.input(1);
   const Value* cosines = node.input(2);
@@ -179,12 +110,16 @@ absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
   }
   const std::optional<int64_t> half = (*cosines->shape())[1].constant();
   if (!half) return absl::FailedPreconditionError("the rotated part is not known");
-  StrAppend(&text, "  turned = ai.onnx.RotaryEmbedding <interleaved = @interleaved, num_heads = ",
-            packed ? heads : 0, ", rotary_embedding_dim = ", 2 * *half,
-            "> (input, cos_cache, sin_cache, ids)\n",
+  // To ai.onnx no channels means all.
+  StrAppend(&text,
+            *half == 0 ? "  turned = Identity (input)\n"
+                       : StrCat("  turned = ai.onnx.RotaryEmbedding <interleaved = @interleaved, "
+                                "num_heads = ",
+                                packed ? heads : 0, ", rotary_embedding_dim = ", 2 * *half,
+                                "> (input, cos_cache, sin_cache, ids)\n"),
             "  factor = Constant <value_float = @scale> ()\n",
             "  typed = CastLike (factor, turned)\n  output = Mul (turned, typed)\n}");
-  return DecompositionVariant{packed ? "packed" : "heads", text, {}};
+  return text;
 }
 
 }  // namespace
@@ -208,9 +143,7 @@ OpDef RotaryEmbeddingDef() {
       .Types("T", {DataType::kFloat, DataType::kFloat16, DataType::kBfloat16})
       .InferShapes(Infer)
       .Validate(Validate)
-      .Decomposition(Decompose)
-      .AddKernel({.name = "reference", .run = Run})
-      .InPlace(0, 0);
+      .Decomposition(Decompose);
 }
 
 }  // namespace pagefuse::microsoft_ops

@@ -166,7 +166,7 @@ absl::Status Infer(ShapeContext& c) {
 }
 
 // Both ops in standard ones; narrow types are computed in float.
-DecompositionVariant Body(const Node& node, bool centred) {
+std::string Body(const Node& node, bool centred) {
   const char* name = centred ? "SkipLayerNormalization" : "SkipSimplifiedLayerNormalization";
   const bool has_bias = node.input(BiasInput(centred)) != nullptr;
   const bool has_beta = centred && node.input(3) != nullptr;
@@ -196,7 +196,7 @@ DecompositionVariant Body(const Node& node, bool centred) {
   if (!has_beta) absl::StrAppend(&text, "  y = Identity (scaled)\n");
   absl::StrAppend(&text, "  output = CastLike (y, input)\n",
                   "  input_skip_bias_sum = CastLike (sum, input)\n}");
-  return {absl::StrCat(has_beta ? "beta" : "plain", has_bias ? "_bias" : ""), text, {}};
+  return text;
 }
 
 template <bool centred>
@@ -215,9 +215,8 @@ OpDef SkipNormDef(std::string_view name, std::string_view doc) {
       .Attr("epsilon", 1e-12f, "added to the mean square");
   return op.Types("T", {DataType::kFloat, DataType::kFloat16, DataType::kBfloat16})
       .InferShapes(Infer<centred>)
-      .Decomposition([](const Node& node) -> absl::StatusOr<DecompositionVariant> {
-        return Body(node, centred);
-      })
+      .Decomposition(
+          [](const Node& node) -> absl::StatusOr<std::string> { return Body(node, centred); })
       .AddKernel({.name = "reference", .run = RunReference<centred>})
       .AddKernel(
           {.name = "hwy", .dtypes = {DataType::kFloat}, .priority = 10, .run = RunHwy<centred>});

@@ -75,11 +75,9 @@ constexpr char kJoinHalves[] = "  turned = Concat <axis: int = -1> (new_a, new_b
 
 }  // namespace
 
-absl::StatusOr<DecompositionVariant> SwishBody(const Node& node) {
+absl::StatusOr<std::string> SwishBody(const Node& node) {
   const bool is_double = node.input(0) != nullptr && node.input(0)->dtype() == DataType::kDouble;
-  return DecompositionVariant{
-      .name = "sigmoid",
-      .text = absl::StrReplaceAll(R"(
+  return absl::StrReplaceAll(R"(
 Swish (X) => (Y) {
   x = $wide (X)
   alpha = Constant <value_float: float = @alpha> ()
@@ -89,11 +87,10 @@ Swish (X) => (Y) {
   y = Mul (x, gate)
   Y = CastLike (y, X)
 })",
-                                  {{"$wide", is_double ? "Identity" : "Cast <to: int = 1>"}}),
-      .attributes = {}};
+                             {{"$wide", is_double ? "Identity" : "Cast <to: int = 1>"}});
 }
 
-absl::StatusOr<DecompositionVariant> RmsNormBody(const Node& node) {
+absl::StatusOr<std::string> RmsNormBody(const Node& node) {
   PF_ASSIGN_OR_RETURN(int64_t axis, node.IntAttribute("axis", -1));
   // From the back, so that one body serves every rank.
   if (axis >= 0) {
@@ -105,9 +102,7 @@ absl::StatusOr<DecompositionVariant> RmsNormBody(const Node& node) {
   // Statistics of double are double, whatever stash_type says.
   const bool is_double = node.input(0) != nullptr && node.input(0)->dtype() == DataType::kDouble;
   const char* wide = is_double ? "Identity" : "Cast <to: int = @stash_type>";
-  DecompositionVariant variant;
-  variant.name = "rows";
-  variant.text = absl::StrReplaceAll(R"(
+  return absl::StrReplaceAll(R"(
 RMSNormalization (X, scale) => (Y) {
   wide = $wide (X)
   square = Mul (wide, wide)
@@ -122,28 +117,25 @@ RMSNormalization (X, scale) => (Y) {
   scaled = Mul (normed, wide_scale)
   Y = CastLike (scaled, scale)
 })",
-                                     {{"$axes", axes}, {"$wide", wide}});
-  return variant;
+                             {{"$axes", axes}, {"$wide", wide}});
 }
 
-absl::StatusOr<DecompositionVariant> RotaryBody(const Node& node) {
+absl::StatusOr<std::string> RotaryBody(const Node& node) {
   PF_ASSIGN_OR_RETURN(const int rank, RankOf(node));
   PF_ASSIGN_OR_RETURN(const int64_t interleaved, node.IntAttribute("interleaved", 0));
   PF_ASSIGN_OR_RETURN(const int64_t rotated, node.IntAttribute("rotary_embedding_dim", 0));
   const bool by_position = node.input(3) != nullptr;
-  const std::string text =
-      StrCat("RotaryEmbedding (X, cos_cache, sin_cache", by_position ? ", position_ids" : "",
-             ") => (Y) {\n", rank == 3 ? kHeadsOfRows : kHeadsOfTensor, kWide,
-             TableRows("cos", by_position), TableRows("sin", by_position),
-             rotated > 0 ? kSomeChannels : "  turning = Identity (wide)\n",
-             interleaved != 0 ? kNeighbours : kHalves, kTurn,
-             interleaved != 0 ? kJoinNeighbours : kJoinHalves,
-             rotated > 0 ? "  whole = Concat <axis: int = -1> (turned, staying)\n"
-                         : "  whole = Identity (turned)\n",
-             "  y = CastLike (whole, X)\n",
-             rank == 3 ? "  sizes = Shape (X)\n  Y = Reshape (y, sizes)\n}"
-                       : "  Y = Transpose <perm: ints = [0, 2, 1, 3]> (y)\n}");
-  return DecompositionVariant{.name = "rows", .text = text, .attributes = {}};
+  return StrCat("RotaryEmbedding (X, cos_cache, sin_cache", by_position ? ", position_ids" : "",
+                ") => (Y) {\n", rank == 3 ? kHeadsOfRows : kHeadsOfTensor, kWide,
+                TableRows("cos", by_position), TableRows("sin", by_position),
+                rotated > 0 ? kSomeChannels : "  turning = Identity (wide)\n",
+                interleaved != 0 ? kNeighbours : kHalves, kTurn,
+                interleaved != 0 ? kJoinNeighbours : kJoinHalves,
+                rotated > 0 ? "  whole = Concat <axis: int = -1> (turned, staying)\n"
+                            : "  whole = Identity (turned)\n",
+                "  y = CastLike (whole, X)\n",
+                rank == 3 ? "  sizes = Shape (X)\n  Y = Reshape (y, sizes)\n}"
+                          : "  Y = Transpose <perm: ints = [0, 2, 1, 3]> (y)\n}");
 }
 
 }  // namespace pagefuse::onnx_ops

@@ -9,12 +9,12 @@
 
 namespace pagefuse::onnx_ops {
 
-absl::StatusOr<DecompositionVariant> SwishBody(const Node& node);
+absl::StatusOr<std::string> SwishBody(const Node& node);
 
 // FailedPrecondition if the axes that are normalised depend on a rank that is not known.
-absl::StatusOr<DecompositionVariant> RmsNormBody(const Node& node);
+absl::StatusOr<std::string> RmsNormBody(const Node& node);
 
 // FailedPrecondition if the rank of X is not known.
-absl::StatusOr<DecompositionVariant> RotaryBody(const Node& node);
+absl::StatusOr<std::string> RotaryBody(const Node& node);
 
 }  // namespace pagefuse::onnx_ops

@@ -111,15 +111,12 @@ std::string PairList(const char* text, const std::vector<std::pair<int, int>>& p
 constexpr int64_t kMaxLines = 40;
 
 void AppendDecompositions(const OpDef& op, std::string& page) {
-  const std::vector<DecompositionVariant> variants = op.variants();
-  if (variants.empty()) {
-    if (op.has_decomposition())
-      StrAppend(&page, "\nHas a decomposition for every choice of attributes.\n");
-    return;
+  if (op.forms().empty() && op.has_decomposition()) {
+    StrAppend(&page, "\nHas a decomposition for every choice of attributes.\n");
   }
-  for (const DecompositionVariant& variant : variants) {
-    const std::string name = variant.name.empty() ? "" : StrCat(" (", variant.name, ")");
-    const std::string text(absl::StripAsciiWhitespace(variant.text));
+  for (const DecompositionForm& form : op.forms()) {
+    const std::string name = form.name.empty() ? "" : StrCat(" (", form.name, ")");
+    const std::string text(absl::StripAsciiWhitespace(form.text));
     const auto lines = std::count(text.begin(), text.end(), '\n') + 1;
     if (lines > kMaxLines) {
       StrAppend(&page, "\nDecomposition", name, ": ", lines, " lines of standard ops.\n");

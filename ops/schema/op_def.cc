@@ -136,9 +136,8 @@ OpDef& OpDef::Validate(ValidateFn validate) {
 }
 
 OpDef& OpDef::Decomposition(std::string_view text) {
-  DecompositionVariant variant{"", std::string(text), {}};
-  decompose_ = [variant](const Node&) { return variant; };
-  if (!variants_) variants_ = [variant] { return std::vector<DecompositionVariant>{variant}; };
+  forms_ = {{.name = "", .text = std::string(text)}};
+  decompose_ = [text = std::string(text)](const Node&) { return text; };
   return *this;
 }
 
@@ -147,8 +146,8 @@ OpDef& OpDef::Decomposition(DecomposeFn decompose) {
   return *this;
 }
 
-OpDef& OpDef::Variants(std::function<std::vector<DecompositionVariant>()> variants) {
-  variants_ = std::move(variants);
+OpDef& OpDef::Forms(std::vector<DecompositionForm> forms) {
+  forms_ = std::move(forms);
   return *this;
 }
 
@@ -182,15 +181,11 @@ OpDef& OpDef::Alias(int output, int input) {
   return *this;
 }
 
-absl::StatusOr<DecompositionVariant> OpDef::Decompose(const Node& node) const {
+absl::StatusOr<std::string> OpDef::Decompose(const Node& node) const {
   if (!decompose_) {
     return absl::UnimplementedError(StrCat(node.Description(), ": op has no decomposition"));
   }
   return decompose_(node);
-}
-
-std::vector<DecompositionVariant> OpDef::variants() const {
-  return variants_ ? variants_() : std::vector<DecompositionVariant>();
 }
 
 absl::Status OpDef::Compile() {

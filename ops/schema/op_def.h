@@ -64,15 +64,10 @@ namespace pagefuse {
 
 struct Signature;
 
-// One form of an op in standard ops, for one choice of attributes and optional ports.
-struct DecompositionVariant {
-  std::string name;  // "fp8_per_tensor", "window"
-  // ONNX text of a function whose inputs and outputs are the op's ports in order (omitted ones left
-  // out of the list, matched by name). `@attribute` refers to an attribute of the op: a matcher
-  // binds it to the constant it meets.
+// One of an op's function texts. With several, each is for nodes without some optional inputs.
+struct DecompositionForm {
+  std::string name;  // "without bias"
   std::string text;
-  // Attributes with a fixed value in this variant, besides the ones that are bound.
-  std::vector<std::pair<std::string, Attribute>> attributes;
 };
 
 // A size that an op gives a name: an expression, or a function where the language does not say it.
@@ -90,9 +85,11 @@ class OpDef {
  public:
   using InferFn = std::function<absl::Status(ShapeContext&)>;
   using ValidateFn = std::function<absl::Status(const KernelArgs&)>;
-  // The variant that computes `node` exactly (attributes and present ports decide); types may be
-  // read from its values.
-  using DecomposeFn = std::function<absl::StatusOr<DecompositionVariant>(const Node& node)>;
+  // What computes `node` exactly, as ONNX text of a function whose inputs and outputs are the op's
+  // ports in order (omitted ones left out of the list, matched by name). `@attribute` refers to an
+  // attribute of the op. Attributes and present ports decide; types may be read from the node's
+  // values.
+  using DecomposeFn = std::function<absl::StatusOr<std::string>(const Node& node)>;
 
   // `since`: first opset version of the domain that has this meaning.
   OpDef(std::string_view domain, std::string_view name, int since);
@@ -147,11 +144,11 @@ class OpDef {
   // Checks of input values that shapes do not tell (slot range, block ids); runs before any kernel
   // of the op.
   OpDef& Validate(ValidateFn validate);
-  OpDef& Decomposition(std::string_view text);  // one form for all attributes
+  OpDef& Decomposition(std::string_view text);  // one text for all nodes
   OpDef& Decomposition(DecomposeFn decompose);
-  // Forms that fusion rules look for; one per structure (mode, window, cap), filled from
-  // Decomposition where it is one text.
-  OpDef& Variants(std::function<std::vector<DecompositionVariant>()> variants);
+  // The texts that a function chooses among, larger ones first: rules may look for them, as they may
+  // for a Decomposition that is one text.
+  OpDef& Forms(std::vector<DecompositionForm> forms);
   OpDef& AddKernel(Kernel kernel);
   // For ops whose attributes are graphs.
   OpDef& Bodies(BodyOp bodies);
@@ -183,8 +180,8 @@ class OpDef {
   const BodyOp* bodies() const { return bodies_.get(); }
   bool checks_values() const { return validate_ != nullptr; }
   bool is_elementwise() const { return is_elementwise_; }
-  absl::StatusOr<DecompositionVariant> Decompose(const Node& node) const;
-  std::vector<DecompositionVariant> variants() const;
+  absl::StatusOr<std::string> Decompose(const Node& node) const;
+  const std::vector<DecompositionForm>& forms() const { return forms_; }
 
   // Parses the declared ports; a registry does it once for its op. InvalidArgument naming the port.
   absl::Status Compile();
@@ -208,7 +205,7 @@ class OpDef {
   InferFn infer_;
   ValidateFn validate_;
   DecomposeFn decompose_;
-  std::function<std::vector<DecompositionVariant>()> variants_;
+  std::vector<DecompositionForm> forms_;
   std::vector<Kernel> kernels_;
   std::shared_ptr<const BodyOp> bodies_;
   bool is_elementwise_ = false;

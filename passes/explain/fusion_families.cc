@@ -208,7 +208,7 @@ std::span<const FusionFamily> FusionFamilies() {
       {"gated MLP", IsGatedMlp, {[] { return EmbeddedRulePass("gated-mlp"); }}},
       {"write into a cache",
        IsCacheWrite,
-       {[] { return EmbeddedRulePass("row-writes"); }, FuseCacheInsert},
+       {[] { return EmbeddedRulePass("row-writes"); }},
        {"fuse-equivalent", "fuse-contiguous-insert"}},
       {"read of a quantised cache",
        IsDequantisingRead,

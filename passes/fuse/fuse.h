@@ -10,7 +10,6 @@ namespace pagefuse {
 // Before FuseRopeQuant.
 std::unique_ptr<Pass> RotatedHeads();
 std::unique_ptr<Pass> FuseRopeQuant();
-std::unique_ptr<Pass> FuseCacheInsert();
 std::unique_ptr<Pass> FusePagedAttention();
 // Query, rotation and insert of rows that a window keeps, in one op.
 std::unique_ptr<Pass> FuseWindowRows();
@@ -23,7 +22,6 @@ std::unique_ptr<Pass> FuseContiguousInsert();
 std::unique_ptr<Pass> FuseIndexLogits();
 std::unique_ptr<Pass> FuseIndexerTopK();
 std::unique_ptr<Pass> FuseTopKSlots();
-std::unique_ptr<Pass> FuseDequantAttention();
 std::unique_ptr<Pass> FuseSinkAttention();
 std::unique_ptr<Pass> FuseEquivalent();
 std::unique_ptr<Pass> FuseElementwise();

@@ -196,8 +196,8 @@ absl::StatusOr<std::string> SaidType(const Node& call, const OpDef& op) {
 }  // namespace
 
 absl::StatusOr<Function> BodyOfCall(const Node& call, const OpDef& op) {
-  PF_ASSIGN_OR_RETURN(const DecompositionVariant variant, op.Decompose(call));
-  PF_ASSIGN_OR_RETURN(Function function, ParseFunction(variant.text));
+  PF_ASSIGN_OR_RETURN(const std::string text, op.Decompose(call));
+  PF_ASSIGN_OR_RETURN(Function function, ParseFunction(text));
   function.name = call.op_type();
   function.doc_string = op.doc();
   function.defaults.clear();

@@ -43,8 +43,8 @@ BodyPorts PortsByName(const Graph& body, const OpDef& op) {
 absl::Status Decompose(Node* node, const OpsetImports& opsets, SymbolicContents& contents) {
   const OpDef* op = FindOpDef(*node, opsets);
   if (!op) return absl::FailedPreconditionError("its version is not known");
-  PF_ASSIGN_OR_RETURN(const DecompositionVariant variant, op->Decompose(*node));
-  PF_ASSIGN_OR_RETURN(Function function, ParseFunction(variant.text));
+  PF_ASSIGN_OR_RETURN(const std::string text, op->Decompose(*node));
+  PF_ASSIGN_OR_RETURN(Function function, ParseFunction(text));
   FillDefaults(*node, *op);
   const std::unique_ptr<Graph> body = InstantiateBody(function, *node);
   PF_RETURN_IF_ERROR(SpliceBody(*body, *node, PortsByName(*body, *op), contents));

@@ -149,9 +149,7 @@ void Fuse(Passes& passes) {
   passes.Add(FuseTopKSlots());
   // Scores and choice over a paged cache in one op.
   passes.Add(EmbeddedRulePass("fuse-paged-topk"));
-  // Quantisation and the write into a paged cache, written out.
-  passes.Add(FuseCacheInsert());
-  // The same ops in any other form, by what is computed.
+  // Inserts into caches, gathers out of them and what goes with them, by what is computed.
   passes.Add(FuseEquivalent());
   // Attention over listed latent rows, however it is written.
   passes.Add(FuseSparseMla());
@@ -161,8 +159,6 @@ void Fuse(Passes& passes) {
   passes.Add(FusePagedAttention());
   // New rows of its contiguous caches.
   passes.Add(FuseContiguousInsert());
-  // Attention over a paged cache, as the op's decomposition has it.
-  passes.Add(FuseDequantAttention());
   // Attention with a sink that has no paged cache.
   passes.Add(FuseSinkAttention());
   // Rows that are rotated as they leave their projection, as heads.

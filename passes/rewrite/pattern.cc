@@ -11,7 +11,6 @@
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/text/text.h"
 #include "pagefuse/passes/edit/op_types.h"
-#include "pagefuse/passes/edit/slot_filter.h"
 #include "pagefuse/passes/rewrite/canonical_pattern.h"
 
 namespace pagefuse {
@@ -211,10 +210,6 @@ absl::StatusOr<std::shared_ptr<const Pattern>> Compile(const PatternSource& sour
           StrCat("pattern \"", source.name, "\": ", node->Description(), " has a subgraph"));
     }
   }
-  if (source.writes_every_slot) {
-    if (!DropSlotFilter(*pattern->model.graph)) return nullptr;
-    pattern->assumes = kSlotsAreNotNegative;
-  }
   PF_RETURN_IF_ERROR(CanonicalizePattern(pattern->model));
   Classifier(*pattern, source, optional).Run();
   return std::shared_ptr<const Pattern>(std::move(pattern));
@@ -222,8 +217,7 @@ absl::StatusOr<std::shared_ptr<const Pattern>> Compile(const PatternSource& sour
 
 // The texts of a source, as a key.
 std::string KeyOf(const PatternSource& source) {
-  std::string key =
-      StrCat(source.name, "\n", source.writes_every_slot ? "every slot\n" : "", source.text);
+  std::string key = StrCat(source.name, "\n", source.text);
   for (const std::string& input : source.metadata_inputs) StrAppend(&key, "\n", input);
   return key;
 }

@@ -45,9 +45,6 @@ struct Pattern {
   std::vector<int> outputs;
   // Op types of nodes that no match can do without, sorted.
   std::vector<std::string> needed_types;
-  // What must hold of inputs though no graph says it; empty: nothing. Stands on what a rewrite makes
-  // (pkg.pagefuse.assumes).
-  std::string assumes;
 
   int id(const Value* value) const { return ids.at(value); }
   const PatternValue& operator[](int id) const { return values[id]; }
@@ -57,7 +54,6 @@ struct PatternSource {
   std::string name;
   std::string text;  // `(x, w?) => (y) { ... }`, a name and header before it allowed
   std::vector<std::string> metadata_inputs;
-  bool writes_every_slot = false;  // without the filter of negative slots (edit/slot_filter.h)
 };
 
 // A function's text made whole: the name `pattern` is put in where there is none, `?` marks are
@@ -65,7 +61,7 @@ struct PatternSource {
 std::string NormaliseFunctionText(std::string_view text, std::vector<std::string>* optional);
 
 // Parses the text and puts the graph through the canonicalization that models get. InvalidArgument
-// if it does not parse or has subgraphs. Null if it is asked to write every slot and filters none.
+// if it does not parse or has subgraphs.
 absl::StatusOr<std::shared_ptr<const Pattern>> CompilePattern(const PatternSource& source);
 
 // Reshape, Squeeze, Unsqueeze and Flatten: the same elements under another shape.

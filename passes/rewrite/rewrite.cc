@@ -20,7 +20,6 @@ namespace {
 
 constexpr std::string_view kRuleKey = "pkg.pagefuse.rule";
 constexpr std::string_view kFromKey = "pkg.pagefuse.from";
-constexpr std::string_view kAssumesKey = "pkg.pagefuse.assumes";
 
 constexpr int64_t kAnyOpset = 1 << 20;
 
@@ -376,9 +375,6 @@ class Rewrite {
       for (const auto& [key, value] : kept) SetMetadata(node->metadata, key, value);
       SetMetadata(node->metadata, kRuleKey, rule_.name);
       SetMetadata(node->metadata, kFromKey, absl::StrJoin(from, ","));
-      if (!pattern_.assumes.empty() && node->domain() == "pagefuse") {
-        SetMetadata(node->metadata, kAssumesKey, pattern_.assumes);
-      }
     }
     if (!new_nodes_.empty() && new_nodes_.back()->name.empty())
       new_nodes_.back()->name = last_->name;

@@ -206,8 +206,8 @@ struct Compiler {
   const Rule::Impl& rule;
   Rule::Impl::Compiled out;
 
-  // `op` and `variant` are null where the pattern is a text of the rule.
-  absl::Status Add(PatternSource source, const OpDef* op, const DecompositionVariant* variant) {
+  // `op` is null where the pattern is a text of the rule.
+  absl::Status Add(PatternSource source, const OpDef* op) {
     source.metadata_inputs.insert(source.metadata_inputs.end(), rule.metadata.begin(),
                                   rule.metadata.end());
     auto pattern = CompilePattern(source);
@@ -215,7 +215,6 @@ struct Compiler {
       return absl::InvalidArgumentError(
           StrCat("rule \"", rule.name, "\": ", pattern.status().message()));
     }
-    if (!*pattern) return absl::OkStatus();
     PF_RETURN_IF_ERROR(CheckNeeds(**pattern));
     std::string text = rule.replacement_text;
     if (text.empty() && !rule.builder && op != nullptr) text = CallOf(*op, **pattern);
@@ -227,8 +226,6 @@ struct Compiler {
     }
     out.patterns.push_back(*std::move(pattern));
     out.replacements.push_back(std::move(replacement));
-    out.fixed_attributes.emplace_back();
-    if (variant != nullptr) out.fixed_attributes.back() = variant->attributes;
     return absl::OkStatus();
   }
 
@@ -243,9 +240,9 @@ struct Compiler {
     return absl::OkStatus();
   }
 
-  static PatternSource SourceOf(const OpDef& def, const DecompositionVariant& variant) {
-    PatternSource source{.name = variant.name.empty() ? def.name() : variant.name,
-                         .text = variant.text,
+  static PatternSource SourceOf(const OpDef& def, const DecompositionForm& form) {
+    PatternSource source{.name = form.name.empty() ? def.name() : form.name,
+                         .text = form.text,
                          .metadata_inputs = {}};
     for (const Port& port : def.inputs()) {
       if (port.role == PortRole::kMetadata) source.metadata_inputs.push_back(port.name);
@@ -260,20 +257,12 @@ struct Compiler {
       return absl::InvalidArgumentError(
           StrCat("rule \"", rule.name, "\": there is no op \"", op, "\""));
     }
-    const std::vector<DecompositionVariant> variants = def->variants();
-    if (variants.empty()) {
+    if (def->forms().empty()) {
       return absl::InvalidArgumentError(
-          StrCat("rule \"", rule.name, "\": op \"", op, "\" has no decomposition"));
+          StrCat("rule \"", rule.name, "\": op \"", op, "\" has no decomposition that is a text"));
     }
-    // Graphs that never see padding write by the raw slot. All forms with the filter come
-    // first: what they are without it stands in them too.
-    for (const bool every_slot : {false, true}) {
-      for (const DecompositionVariant& variant : variants) {
-        PatternSource source = SourceOf(*def, variant);
-        source.writes_every_slot = every_slot;
-        if (every_slot) source.name += ", every slot";
-        PF_RETURN_IF_ERROR(Add(std::move(source), def, &variant));
-      }
+    for (const DecompositionForm& form : def->forms()) {
+      PF_RETURN_IF_ERROR(Add(SourceOf(*def, form), def));
     }
     return absl::OkStatus();
   }
@@ -293,8 +282,8 @@ absl::Status Rule::Compile() const {
       continue;
     }
     const auto& text = std::get<Impl::Text>(source);
-    PF_RETURN_IF_ERROR(compiler.Add({.name = text.name, .text = text.text, .metadata_inputs = {}},
-                                    nullptr, nullptr));
+    PF_RETURN_IF_ERROR(
+        compiler.Add({.name = text.name, .text = text.text, .metadata_inputs = {}}, nullptr));
   }
   impl_->compiled = std::make_unique<Impl::Compiled>(std::move(compiler.out));
   return absl::OkStatus();

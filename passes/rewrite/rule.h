@@ -58,7 +58,7 @@ class Rule {
   // attribute or a constant's value. Declared types `(float[T, H] x)` constrain dtypes and bind
   // dims.
   Rule& MatchText(std::string_view text, std::string_view pattern_name = "");
-  // Every variant of the op's decomposition, as a pattern.
+  // The op's decomposition as a pattern, where it is a text (OpDef::forms).
   Rule& MatchDecompositionOf(std::string_view op);
   // Conditions and derivations run in the order of their declaration; the first that fails is the
   // reason of the miss.
@@ -71,12 +71,12 @@ class Rule {
   // Names among the pattern's inputs whose dependants may be read from outside the match, beside
   // the op's own metadata ports.
   Rule& Metadata(std::vector<std::string> inputs);
-  // No pattern of the rule can do without a node of that op type. Decompositions have dozens of
-  // variants: where a graph has no such node, none of them is so much as parsed.
+  // No pattern of the rule can do without a node of that op type: where a graph has no such node,
+  // none of them is so much as parsed.
   Rule& Needs(std::string_view op_type);
   // Text with the same inputs and outputs; `@name` is replaced by Match::attributes. Inputs that
   // did not match are omitted. A rule with MatchDecompositionOf alone needs none: it puts in the
-  // op, with the ports and attributes that the variant has.
+  // op, with the ports and attributes that its text has.
   Rule& ReplaceWith(std::string_view text);
   // Builds the replacement where text cannot say it: creates nodes before `anchor` and returns one
   // value an output.

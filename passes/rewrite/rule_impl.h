@@ -4,7 +4,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <utility>
 #include <variant>
 #include <vector>
 
@@ -42,9 +41,6 @@ struct Rule::Impl {
   struct Compiled {
     std::vector<std::shared_ptr<const Pattern>> patterns;
     std::vector<Replacement> replacements;  // one a pattern
-    // Attributes of the fused op that have a fixed value where a pattern matches, one list a
-    // pattern.
-    std::vector<std::vector<std::pair<std::string, Attribute>>> fixed_attributes;
   };
   std::unique_ptr<Compiled> compiled;
 };

@@ -123,9 +123,6 @@ class RuleRun {
   }
 
   absl::Status Rewrite(const Rule& rule, int pattern_index, Match& match) {
-    for (const auto& [name, attribute] : rule.impl().compiled->fixed_attributes[pattern_index]) {
-      match.attributes.insert_or_assign(name, attribute);
-    }
     for (const auto& step : rule.impl().steps) {
       if (const auto* condition = std::get_if<Condition>(&step)) {
         PF_RETURN_IF_ERROR(condition->run(match));

@@ -157,10 +157,8 @@ absl::Status NodeKernel::RunDecomposition(KernelArgs& args) const {
     if (!args.inputs[i].present()) continue;
     PF_ASSIGN_OR_RETURN(inputs[i], Borrowed(args.inputs[i]));
   }
-  EvaluateOptions options;
-  options.decompose = true;
   PF_ASSIGN_OR_RETURN(const std::vector<Tensor> results,
-                      EvaluateNode(*args.node, args.opset, inputs, options));
+                      EvaluateNode(*args.node, args.opset, inputs));
   for (size_t i = 0; i < args.outputs.size(); ++i) {
     const TensorArg& output = args.outputs[i];
     if (!output.present()) continue;

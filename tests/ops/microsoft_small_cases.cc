@@ -112,6 +112,20 @@ OpCases RotaryEmbeddingCases() {
            {Floats({1, 1, 1, 4}, {1, 2, 3, 4}), Ints({1}, {1}), Floats({2, 2}, {9, 9, 0, 1}),
             Floats({2, 2}, {9, 9, 1, 0})},
            {Floats({1, 1, 1, 4}, {-3, 2, 1, 4})})
+      .Add({.name = "quarter_turn_of_neighbours",
+            .inputs = {Floats({1, 1, 1, 4}, {1, 2, 3, 4}), Ints({1, 1}, {1}),
+                       Floats({2, 2}, {9, 9, 0, 0}), Floats({2, 2}, {9, 9, 1, 1})},
+            .attributes = {{"interleaved", 1}, {"scale", 0.5f}},
+            .outputs = {Floats({1, 1, 1, 4}, {-1, 0.5f, -2, 1.5f})}})
+      .Add({.name = "quarter_turn_of_a_part",
+            .inputs = {Floats({1, 1, 6}, {1, 2, 3, 4, 5, 6}), Ints({1}, {1}),
+                       Floats({2, 1}, {9, 0}), Floats({2, 1}, {9, 1})},
+            .attributes = {two_heads, {"rotary_embedding_dim", 2}},
+            .outputs = {Floats({1, 1, 6}, {-2, 1, 3, -5, 4, 6})}})
+      .Add({.name = "no_pairs",
+            .inputs = {Floats({1, 1, 1, 2}, {1, 2}), Ints({1}, {0}), Floats({1, 0}, {}),
+                       Floats({1, 0}, {})},
+            .outputs = {Floats({1, 1, 1, 2}, {1, 2})}})
       .Add("from_the_first_position", {Values({2, 3, 16}, 1), Ints({1}, {4}), table, sines})
       .Add({.name = "positions",
             .inputs = {Values({2, 3, 16}, 1), Ints({2, 3}, {0, 1, 2, 6, 6, 0}), table, sines},
@@ -123,8 +137,6 @@ OpCases RotaryEmbeddingCases() {
             .inputs = {Values({2, 3, 24}, 1, DataType::kFloat16), Ints({1}, {0}),
                        As(DataType::kFloat16, table), As(DataType::kFloat16, sines)},
             .attributes = {two_heads, {"rotary_embedding_dim", 8}}})
-      .Within(DataType::kFloat, {.rtol = 1e-5, .atol = 1e-6}, "the decomposition scales last")
-      .Within(DataType::kFloat16, {.rtol = 2e-3, .atol = 2e-3}, "the decomposition rounds twice")
       .Rejects({Values({1, 1, 16}, 1), Ints({1}, {7}), table, sines},
                "position 7 is not in the 7 rows")
       .Rejects({Values({1, 1, 12}, 1), Ints({1}, {0}), table, sines}, "is no multiple of 8");

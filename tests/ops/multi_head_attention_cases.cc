@@ -1,4 +1,5 @@
 // Cases of MultiHeadAttention.
+#include <cmath>
 #include <limits>
 
 #include "op_test.h"
@@ -65,8 +66,36 @@ OpCases MultiHeadAttentionCases() {
       .inputs = {Floats({1, 1, 1}, {1}), Floats({1, 2, 1}, {0, 0}), Floats({1, 2, 1}, {2, 4})},
       .attributes = {{"num_heads", 1}},
       .outputs = {Floats({1, 1, 1}, {3})}};
+  // Queries of 1 channel over keys that are 0, so that all keys seen weigh the same.
+  const Tensor queries = Floats({1, 2, 1}, {1, 1}), keys = Floats({1, 2, 1}, {0, 0});
+  const auto even = [&](std::string name, std::vector<float> y, AttributeList more = {}) {
+    OpCase made{.name = std::move(name),
+                .inputs = {queries, keys, Floats({1, 2, 1}, {0, 6})},
+                .attributes = {{"num_heads", 1}},
+                .outputs = {Floats({1, 2, 1}, y)}};
+    made.inputs.resize(8);
+    for (auto& attribute : more) made.attributes.push_back(std::move(attribute));
+    return made;
+  };
+  OpCase even_past = even("even_causal_past", {3, 4}, {{"unidirectional", 1}});
+  even_past.inputs[6] = Floats({1, 1, 1, 1}, {0});
+  even_past.inputs[7] = Floats({1, 1, 1, 1}, {6});
+  even_past.outputs.push_back(Floats({1, 1, 3, 1}, {0, 0, 0}));
+  even_past.outputs.push_back(Floats({1, 1, 3, 1}, {6, 0, 6}));
+  OpCase even_packed = even("even_in_one", {3, 3});
+  even_packed.inputs = {Floats({1, 2, 1, 3, 1}, {1, 0, 2, 1, 0, 4})};
+  const float third = -std::log(3.0f);
   return OpCases("com.microsoft.MultiHeadAttention")
       .Add(by_hand)
+      .Add(even("even", {3, 3}))
+      .Add(even("even_causal", {0, 3}, {{"unidirectional", 1}}))
+      .Add(even_past)
+      .Add(even_packed)
+      .Add(With(even("even_with_a_bias", {4, 4}), 3, Floats({3}, {0, 0, 1})))
+      .Add(With(even("even_length", {0, 0}), 4, Int32s({1}, {1})))
+      .Add(With(even("filtered_to_a_third", {1.5f, 1.5f}, {{"mask_filter_value", third}}), 4,
+                Int32s({1, 2}, {1, 0})))
+      .Add(With(even("biased_to_a_third", {4.5f, 3}), 5, Floats({1, 1, 2, 2}, {third, 0, 0, 0})))
       .Add(Case("plain"))
       .Add(Blocks("blocks"))
       .Add(InPlace(Blocks("blocks")))
@@ -89,7 +118,6 @@ OpCases MultiHeadAttentionCases() {
       .Add(past)
       .Add(With(Case("half", {}, DataType::kFloat16), 3, Values({44}, 7, DataType::kFloat16)))
       .Within(DataType::kFloat, {.rtol = 4e-5, .atol = 1e-5}, "float sums against sums in double")
-      .Within(DataType::kFloat16, {.rtol = 2e-3, .atol = 1e-3}, "float sums, rounded to half")
       .Rejects(With(Case("lengths"), 4, Int32s({2}, {2, 6})), "expected 0 to 5 keys, got 6")
       .Rejects(With(Case("value"), 2, Tensor()), "do not go together")
       .Rejects(With(Case("bias"), 3, Values({43}, 7)), "expected shape [44]")

@@ -48,8 +48,8 @@ void FillAttributes(const OpDef& op, const Node& node, Node& call) {
 
 // A call of the decomposition in place of the node, and the decomposition as a function.
 absl::Status CallDecomposition(Model& model, Node* node, const OpDef& op) {
-  PF_ASSIGN_OR_RETURN(const DecompositionVariant variant, op.Decompose(*node));
-  PF_ASSIGN_OR_RETURN(Function function, ParseFunction(variant.text));
+  PF_ASSIGN_OR_RETURN(const std::string text, op.Decompose(*node));
+  PF_ASSIGN_OR_RETURN(Function function, ParseFunction(text));
   function.domain = kDomain;
   function.name = StrCat("body", model.functions.size());
   const int64_t version = OpsetOf(function.opset_imports, "");

@@ -80,7 +80,7 @@ TEST(OpText, DeclaresAnOp) {
   ASSERT_EQ(op.attributes().size(), 2u);
   EXPECT_TRUE(op.attributes()[0].required);  // "mode": without a default
   EXPECT_EQ(std::get<float>(op.attributes()[1].default_value), 1.0f);
-  EXPECT_EQ(op.variants().size(), 2u);
+  EXPECT_EQ(op.forms().size(), 2u);
   EXPECT_FALSE(ops.front().elementwise);
 }
 

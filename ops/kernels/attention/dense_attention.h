@@ -1,5 +1,5 @@
 // Attention of query rows over float32 keys and values with grouped heads: the core of Attention,
-// and of com.microsoft's GroupQueryAttention, MultiHeadAttention and packed PagedAttention.
+// and of com.microsoft's GroupQueryAttention and packed PagedAttention.
 #pragma once
 
 #include <cstdint>

@@ -3,8 +3,6 @@
 #include "pagefuse/ops/kernels/attention/merge_attn_states.h"
 
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 
@@ -139,32 +137,11 @@ std::string BodyText(const MergeBody& body) {
   return text;
 }
 
-DecompositionVariant MakeVariant(const MergeBody& body) {
-  DecompositionVariant variant{body.partial ? "partial" : "merge", BodyText(body), {}};
-  if (body.to_float8) variant.name += "_float8";
-  if (!body.partial) variant.attributes.emplace_back(kContext, Attribute{int64_t{-1}, "", ""});
-  return variant;
-}
-
-absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+absl::StatusOr<std::string> Decompose(const Node& node) {
   PF_ASSIGN_OR_RETURN(const int64_t context, node.IntAttribute(kContext, -1));
-  return MakeVariant({.type = node.input(kIn["prefix_output"])->dtype(),
-                      .partial = context >= 0,
-                      .to_float8 = node.input(kIn["output_scale"]) != nullptr});
-}
-
-std::vector<DecompositionVariant> Variants() {
-  std::vector<DecompositionVariant> variants;
-  for (const DataType type : {DataType::kFloat, DataType::kFloat16, DataType::kBfloat16}) {
-    for (const bool partial : {false, true}) {
-      for (const bool to_float8 : {false, true}) {
-        DecompositionVariant variant = MakeVariant({type, partial, to_float8});
-        absl::StrAppend(&variant.name, "_", std::string(DataTypeName(type)));
-        variants.push_back(std::move(variant));
-      }
-    }
-  }
-  return variants;
+  return BodyText({.type = node.input(kIn["prefix_output"])->dtype(),
+                   .partial = context >= 0,
+                   .to_float8 = node.input(kIn["output_scale"]) != nullptr});
 }
 
 }  // namespace
@@ -181,7 +158,6 @@ OpDef MergeAttnStatesDef() {
       .Types("T", {kFloat, kFloat16, kBfloat16})
       .Validate(Validate)
       .Decomposition(Decompose)
-      .Variants(Variants)
       .AddKernel({.name = "reference", .run = RunCall<MakeCall, MergeAttnStatesPlain>})
       .AddKernel({.name = "hwy", .priority = 10, .run = RunCall<MakeCall, MergeAttnStatesHwy>});
 }

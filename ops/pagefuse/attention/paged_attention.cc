@@ -144,7 +144,6 @@ OpDef PagedAttentionDef() {
       .InferShapes(InferPagedAttention)
       .Validate(ValidatePagedAttention)
       .Decomposition(DecomposePagedAttention)
-      .Variants(PagedAttentionVariants)
       .AddKernel(MakeKernel("reference", 0, PagedAttentionReference))
       .AddKernel(MakeHwyKernel());
 }

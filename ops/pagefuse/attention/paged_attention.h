@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -68,8 +67,6 @@ absl::Status InferPagedAttention(ShapeContext& context);
 // Checks of values: InvalidArgument, or OutOfRange for a block id.
 absl::Status ValidatePagedAttention(const KernelArgs& args);
 
-absl::StatusOr<DecompositionVariant> DecomposePagedAttention(const Node& node);
-// One for each (cache mode, window, soft cap, sink) and type of the query, causal.
-std::vector<DecompositionVariant> PagedAttentionVariants();
+absl::StatusOr<std::string> DecomposePagedAttention(const Node& node);
 
 }  // namespace pagefuse

@@ -1,5 +1,6 @@
 #include "pagefuse/ops/pagefuse/attention/paged_attention_body.h"
 
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 
@@ -14,11 +15,10 @@ constexpr std::string_view kBitCastToF8 = "BitCast <to = 17>";
 
 }  // namespace
 
-std::string PagedAttentionBody::Float(std::string_view name, std::string_view value) {
-  const bool is_reference = value.front() == '@';
-  const bool is_whole = value.find_first_of(".en") == std::string_view::npos;
-  return Constant(name,
-                  StrCat("value_float: float = ", value, !is_reference && is_whole ? ".0" : ""));
+std::string PagedAttentionBody::Float(std::string_view name, float value) {
+  const std::string number = absl::StrFormat("%.9g", value);
+  const bool is_whole = number.find_first_of(".en") == std::string::npos;
+  return Constant(name, StrCat("value_float: float = ", number, is_whole ? ".0" : ""));
 }
 
 void PagedAttentionBody::Positions() {
@@ -127,11 +127,11 @@ std::string PagedAttentionBody::Scores() {
   const std::string kt = Add("Transpose <perm = [0, 1, 3, 2]> (k)");
   std::string s = Add(StrCat("MatMul (", q, ", ", kt, ")"));
   std::string scale;
-  if (o_.form.scale.empty()) {
+  if (o_.attributes.scale) {
+    scale = Float("scale", *o_.attributes.scale);
+  } else {
     const std::string size = Add("Cast <to = 1> (d)");
     scale = Add(StrCat("Reciprocal (", Add(StrCat("Sqrt (", size, ")")), ")"));
-  } else {
-    scale = Float("scale", o_.form.scale);
   }
   if (transforms()) {
     const std::string size = Add("Cast <to = 1> (d)");
@@ -144,7 +144,7 @@ std::string PagedAttentionBody::Scores() {
   }
   s = Add(StrCat("Mul (", s, ", ", scale, ")"));
   if (o_.attributes.softcap > 0) {
-    const std::string cap = Float("cap", o_.form.softcap);
+    const std::string cap = Float("cap", o_.attributes.softcap);
     s = Add(StrCat("Div (", s, ", ", cap, ")"));
     s = Add(StrCat("Tanh (", s, ")"));
     s = Add(StrCat("Mul (", s, ", ", cap, ")"));

@@ -18,11 +18,6 @@ namespace pagefuse {
 // or int4 needs BitCast, else 23.
 class PagedAttentionBody {
  public:
-  // How attributes are written: numbers, or "@name" for a matcher to bind. An empty scale is
-  // 1/sqrt(D), computed.
-  struct Form {
-    std::string scale, sliding_window, softcap;
-  };
   struct Options {
     PagedAttentionAttributes attributes;  // the format as the cache stores it
     DataType query_type =
@@ -33,7 +28,6 @@ class PagedAttentionBody {
     DataType sink_type = DataType::kFloat;
     bool has_sink = false, has_alibi = false, has_qq_bias = false, has_ranges = false;
     bool has_causal_flags = false, has_output_scale = false, has_lse = false;
-    Form form;
     // TurboQuantAttention instead: its ports, and causal rows.
     std::optional<pagefuse_ops::TurboQuantBody> turboquant;
     bool has_query_start_loc = true;
@@ -56,8 +50,7 @@ class PagedAttentionBody {
   }
   std::string Int(int64_t value) { return w_.Int(value); }
   std::string Ints(const std::vector<int64_t>& values) { return w_.Ints(values); }
-  // `value` is a number or "@attribute".
-  std::string Float(std::string_view name, std::string_view value);
+  std::string Float(std::string_view name, float value);
   std::string Cast(std::string_view x, DataType from, DataType to) {
     return w_.CastFrom(std::string(x), from, to);
   }

@@ -24,8 +24,7 @@ std::string PagedAttentionBody::Window(std::string visible) {
     return Add(Call("And", visible, near));
   }
   if (a.sliding_window == 0) return visible;
-  const std::string window =
-      Constant("window", StrCat("value_int: int = ", o_.form.sliding_window));
+  const std::string window = Constant("window", StrCat("value_int: int = ", a.sliding_window));
   Set("dist", "Sub (p, j)");
   visible = Add(Call("And", visible, Add(Call("Less", "dist", window))));
   if (a.is_causal && !o_.has_causal_flags) return visible;
@@ -143,7 +142,7 @@ void PagedAttentionBody::Softmax(std::string_view s) {
   const std::string w = Add(StrCat("Where (mask, ", weights, ", f_0)"));
   const std::string o = Add(Call("MatMul", w, v));
   Set("empty", "Equal (l, f_0)");
-  const std::string divisor = Add(StrCat("Where (empty, ", Float("f_1", "1"), ", l)"));
+  const std::string divisor = Add(StrCat("Where (empty, ", Float("f_1", 1), ", l)"));
   Set("o", Call("Div", o, divisor));
 }
 
@@ -164,7 +163,7 @@ void PagedAttentionBody::Output() {
   if (o_.has_output_scale) {
     o = Cast(o, type, DataType::kFloat);
     o = Add(Call("Mul", o, Add("Reciprocal (output_scale)")));
-    o = Add(StrCat("Clip (", o, ", ", Float("f_m448", "-448"), ", ", Float("f_448", "448"), ")"));
+    o = Add(StrCat("Clip (", o, ", ", Float("f_m448", -448), ", ", Float("f_448", 448), ")"));
     const bool twin = o_.output_type == DataType::kUint8;
     if (twin) o = Add(StrCat("Cast <to = 17> (", o, ")"));
     Set("output", StrCat(twin ? "BitCast <to = 2>" : "Cast <to = 17>", " (", o, ")"));

@@ -1,6 +1,6 @@
 // SinkAttention: attention under a mask that is added to the scores, with a score of each head that
 // takes probability and has no value (gpt-oss; DeepSeek-V4; arXiv 2309.17453).
-#include <vector>
+#include <string>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
@@ -78,7 +78,7 @@ absl::StatusOr<onnx_ops::DenseAttention> CallOf(const KernelArgs& args) {
 }
 
 // Heads that share keys stand beside each other in a group.
-DecompositionVariant Variant(bool grouped) {
+std::string Body(bool grouped) {
   const char* products = grouped ? R"(
   heads = Shape <start = 1, end = 2> (query)
   groups = Shape <start = 1, end = 2> (key)
@@ -104,11 +104,10 @@ DecompositionVariant Variant(bool grouped) {
   y = Reshape <allowzero = 1> (group_rows, by_head)
 )"
                              : "  y = MatMul (kept, value)\n";
-  return {grouped ? "grouped" : "heads",
-          StrCat(R"(SinkAttention (query, key, value, mask, sinks) => (y) {
+  return StrCat(R"(SinkAttention (query, key, value, mask, sinks) => (y) {
   batch = Shape <start = 0, end = 1> (query)
   scale = Constant <value_float: float = @scale> ())",
-                 products, R"(  scaled = Mul (products, scale)
+                products, R"(  scaled = Mul (products, scale)
   scores = Add (scaled, mask)
   by_column = Constant <value_ints: ints = [1, -1, 1, 1]> ()
   column = Reshape (sinks, by_column)
@@ -122,14 +121,13 @@ DecompositionVariant Variant(bool grouped) {
   last = Constant <value_ints: ints = [-1]> ()
   kept = Slice (probabilities, zero, last, last)
 )",
-                 sums, "}"),
-          {}};
+                sums, "}");
 }
 
-absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+absl::StatusOr<std::string> Decompose(const Node& node) {
   PF_ASSIGN_OR_RETURN(const int64_t heads, NumberOf(node, kQuery, 1));
   PF_ASSIGN_OR_RETURN(const int64_t groups, NumberOf(node, kKey, 1));
-  return Variant(heads != groups);
+  return Body(heads != groups);
 }
 
 }  // namespace
@@ -146,9 +144,6 @@ OpDef SinkAttentionDef() {
       .Types("T", {DataType::kFloat})
       .InferShapes(CheckMask)
       .Decomposition(Decompose)
-      .Variants([] {
-        return std::vector<DecompositionVariant>{Variant(false), Variant(true)};
-      })
       .AddKernel({.name = "reference", .run = RunCall<CallOf, onnx_ops::DenseAttentionReference>})
       .AddKernel(
           {.name = "hwy", .priority = 10, .run = RunCall<CallOf, onnx_ops::DenseAttentionHwy>});

@@ -178,37 +178,6 @@ absl::StatusOr<InsertBodies> ReadInsertBodies(const Node& node, const CacheInser
   return bodies;
 }
 
-std::vector<NamedInsertBody> InsertPatterns(DataType source) {
-  std::vector<NamedInsertBody> patterns;
-  const auto add = [&](const CacheFormat& format, DataType cache_type, std::string_view suffix) {
-    const bool twin = cache_type != format.element;
-    patterns.push_back(
-        {absl::StrCat(std::string(format.name()), twin ? "_uint8" : "", std::string(suffix)),
-         {.format = format, .source_type = source, .cache_type = cache_type}});
-  };
-  for (const RowFormat& row : RowFormats()) {
-    CacheFormat format{.mode = row.mode, .element = row.element};
-    if (format.needs_signs()) continue;
-    if (format.is_plain()) {
-      if (source == DataType::kFloat) add({}, DataType::kFloat, "");
-      continue;
-    }
-    for (const DataType type : row.types) add(format, type, "");
-    if (!row.has_rounding) continue;
-    format.int8_rounding = Int8Rounding::kTowardZero;
-    for (const DataType type : row.types) add(format, type, "_toward_zero");
-  }
-  return patterns;
-}
-
-void FixFormat(const CacheFormat& format, DecompositionVariant& variant) {
-  const auto fix = [&](const char* attribute, std::string_view value) {
-    variant.attributes.emplace_back(attribute, Attribute{std::string(value), "", ""});
-  };
-  fix("kv_quant_mode", format.name());
-  if (format.row().has_rounding) fix("int8_rounding", Int8RoundingName(format.int8_rounding));
-}
-
 std::string JoinNames(const std::vector<std::string>& names) {
   std::string joined;
   for (const std::string& name : names) {

@@ -42,17 +42,6 @@ struct InsertBodies {
 };
 absl::StatusOr<InsertBodies> ReadInsertBodies(const Node& node, const CacheInsertPorts& ports);
 
-// The bodies that patterns are made of, with their names: of each format whose nodes no size
-// changes, into caches of each of its types; of plain ones, float rows into float.
-struct NamedInsertBody {
-  std::string name;
-  InsertBody body;
-};
-std::vector<NamedInsertBody> InsertPatterns(DataType source);
-
-// The attributes that say which format a variant is of.
-void FixFormat(const CacheFormat& format, DecompositionVariant& variant);
-
 // "a, b, c" of the names that are not empty.
 std::string JoinNames(const std::vector<std::string>& names);
 

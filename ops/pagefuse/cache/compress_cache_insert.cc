@@ -264,7 +264,6 @@ OpDef CompressCacheInsertDef() {
       .InferShapes(CheckBlockBytes)
       .Validate(Validate)
       .Decomposition(DecomposeCompressCacheInsert)
-      .Variants(CompressCacheInsertVariants)
       .Alias(kCcOut["kv_cache_out"], kCcIn["kv_cache"])
       .AddKernel({.name = "reference", .run = RunCall<MakeCall, CompressCacheInsertPlain>})
       .AddKernel({.name = "hwy", .priority = 10, .run = RunCall<MakeCall, CompressCacheInsertHwy>});

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -58,7 +57,6 @@ struct CompressAttributes {
 // Of checked attributes.
 absl::StatusOr<CompressAttributes> ReadCompress(const Node& node);
 
-absl::StatusOr<DecompositionVariant> DecomposeCompressCacheInsert(const Node& node);
-std::vector<DecompositionVariant> CompressCacheInsertVariants();
+absl::StatusOr<std::string> DecomposeCompressCacheInsert(const Node& node);
 
 }  // namespace pagefuse::pagefuse_ops

@@ -2,7 +2,6 @@
 #include <functional>
 #include <numeric>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
@@ -150,7 +149,7 @@ absl::Status WriteCoded(BodyWriter& w, const BodyOptions& o, const std::string& 
   return absl::OkStatus();
 }
 
-absl::StatusOr<DecompositionVariant> Body(const BodyOptions& o, std::string name) {
+absl::StatusOr<std::string> Body(const BodyOptions& o) {
   const CompressAttributes& a = o.attributes;
   BodyWriter w;
   const Boundary boundary = WriteBoundary(w, o);
@@ -160,27 +159,15 @@ absl::StatusOr<DecompositionVariant> Body(const BodyOptions& o, std::string name
   } else {
     PF_RETURN_IF_ERROR(WriteCoded(w, o, row, boundary));
   }
-  DecompositionVariant variant;
-  variant.name = std::move(name);
-  variant.text = w.Function("CompressCacheInsert",
-                            "state_cache, token_to_req, positions, slot_mapping, block_table, "
-                            "rms_weight, cos_sin, kv_slot_mapping, kv_cache",
-                            "kv_cache_out");
-  variant.attributes = {{"format", Attribute{a.format, "", ""}},
-                        {"compress_ratio", Attribute{a.window.ratio, "", ""}},
-                        {"overlap", Attribute{a.window.overlap, "", ""}},
-                        {"hadamard", Attribute{int64_t{a.hadamard}, "", ""}},
-                        {"cos_sin_rows", Attribute{int64_t{a.cos_sin_rows}, "", ""}}};
-  if (!a.is_plain()) {
-    variant.attributes.emplace_back("kv_block_size", Attribute{a.kv_block_size, "", ""});
-    variant.attributes.emplace_back("quant_group_size", Attribute{a.quant_group_size, "", ""});
-  }
-  return variant;
+  return w.Function("CompressCacheInsert",
+                    "state_cache, token_to_req, positions, slot_mapping, block_table, "
+                    "rms_weight, cos_sin, kv_slot_mapping, kv_cache",
+                    "kv_cache_out");
 }
 
 }  // namespace
 
-absl::StatusOr<DecompositionVariant> DecomposeCompressCacheInsert(const Node& node) {
+absl::StatusOr<std::string> DecomposeCompressCacheInsert(const Node& node) {
   BodyOptions o;
   PF_ASSIGN_OR_RETURN(o.attributes, ReadCompress(node));
   o.position_type = node.input(kCcIn["positions"])->dtype();
@@ -196,40 +183,7 @@ absl::StatusOr<DecompositionVariant> DecomposeCompressCacheInsert(const Node& no
   for (int axis = 1; cache.shape() && axis < cache.shape()->rank(); ++axis) {
     PF_ASSIGN_OR_RETURN(o.block_dims.emplace_back(), NumberOf(node, kCcIn["kv_cache"], axis));
   }
-  return Body(o, o.attributes.format);
-}
-
-// DeepSeek-V4: attention rows of 512, compressed by 4 with overlap or by 128 without, and indexer
-// rows of 128 compressed by 4; pages of 256 tokens.
-std::vector<DecompositionVariant> CompressCacheInsertVariants() {
-  constexpr int64_t kPageTokens = 256;
-  struct Published {
-    const char* format;
-    int64_t ratio, state_block_size, size;
-  };
-  std::vector<DecompositionVariant> variants;
-  for (const Published& p :
-       {Published{"fp8_ue8m0", 4, 4, 512}, Published{"fp8_ue8m0", 128, 8, 512},
-        Published{"indexer_fp8", 4, 4, 128}, Published{"indexer_mxfp4", 4, 4, 128},
-        Published{"none", 4, 4, 512}, Published{"none", 128, 8, 512}}) {
-    BodyOptions o = {.attributes = {.format = p.format,
-                                    .window = {p.ratio, p.ratio == 4 ? 1 : 0},
-                                    .kv_block_size = kPageTokens / p.ratio},
-                     .size = p.size,
-                     .rotated = 64,
-                     .state_block_size = p.state_block_size};
-    if (o.attributes.is_plain()) {
-      o.cache_type = DataType::kFloat;
-      o.block_dims = {o.attributes.kv_block_size, p.size};
-    } else {
-      const absl::StatusOr<GroupedRowFormat> format = o.attributes.RowFormat(p.size, o.rotated);
-      if (!format.ok()) continue;
-      o.block_dims = {GroupedBlockBytes(*format, o.attributes.kv_block_size)};
-    }
-    absl::StatusOr<DecompositionVariant> body = Body(o, StrCat(p.format, "_ratio", p.ratio));
-    if (body.ok()) variants.push_back(*std::move(body));
-  }
-  return variants;
+  return Body(o);
 }
 
 }  // namespace pagefuse::pagefuse_ops

@@ -3,7 +3,6 @@
 #include "pagefuse/ops/kernels/inserts/compressor_state_insert.h"
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
@@ -69,7 +68,7 @@ struct BodyOptions {
   int64_t row = 0;
 };
 
-DecompositionVariant Body(const BodyOptions& o, std::string name) {
+std::string Body(const BodyOptions& o) {
   BodyWriter w;
   const KeptRows kept = WriteKeptRows(w, "slot_mapping", o.slot_type);
   const auto rows = [&](const char* source) {
@@ -94,13 +93,11 @@ DecompositionVariant Body(const BodyOptions& o, std::string name) {
   const std::string slots = w.Call("Unsqueeze", {kept.slots, w.Ints({1})});
   const std::string all = w.Call("ScatterND", {old_rows, slots, new_rows});
   w.Set("state_cache_out", StrCat("Reshape (", all, ", ", w.Ints({-1, o.block_size, o.row}), ")"));
-  return {std::move(name),
-          w.Function("CompressorStateInsert",
-                     "kv, score, ape, positions, slot_mapping, state_cache", "state_cache_out"),
-          {{"compress_ratio", Attribute{o.ratio, "", ""}}}};
+  return w.Function("CompressorStateInsert", "kv, score, ape, positions, slot_mapping, state_cache",
+                    "state_cache_out");
 }
 
-absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+absl::StatusOr<std::string> Decompose(const Node& node) {
   BodyOptions o;
   o.type = node.input(kIn["kv"])->dtype();
   o.slot_type = node.input(kIn["slot_mapping"])->dtype();
@@ -108,27 +105,7 @@ absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
   PF_ASSIGN_OR_RETURN(o.width, NumberOf(node, kIn["kv"], 1));
   PF_ASSIGN_OR_RETURN(o.block_size, NumberOf(node, kIn["state_cache"], 1));
   PF_ASSIGN_OR_RETURN(o.row, NumberOf(node, kIn["state_cache"], 2));
-  return Body(o, StrCat("ratio", o.ratio));
-}
-
-// DeepSeek-V4: attention and indexer compress by 4 with overlap, attention by 128 without.
-std::vector<DecompositionVariant> Variants() {
-  std::vector<DecompositionVariant> variants;
-  for (const DataType type : {DataType::kFloat, DataType::kBfloat16}) {
-    const std::string cast = type == DataType::kFloat ? "" : "_cast";
-    const auto add = [&](const char* name, int64_t ratio, int64_t width, int64_t block_size) {
-      variants.push_back(Body({.type = type,
-                               .ratio = ratio,
-                               .width = width,
-                               .block_size = block_size,
-                               .row = 2 * width},
-                              name + cast));
-    };
-    add("attention_ratio4", 4, 1024, 4);
-    add("attention_ratio128", 128, 512, 8);
-    add("indexer_ratio4", 4, 256, 4);
-  }
-  return variants;
+  return Body(o);
 }
 
 }  // namespace
@@ -149,7 +126,6 @@ OpDef CompressorStateInsertDef() {
       .Types("I", {kInt64, kInt32})
       .Validate(Validate)
       .Decomposition(Decompose)
-      .Variants(Variants)
       .Alias(kOut["state_cache_out"], kIn["state_cache"])
       .AddKernel({.name = "reference", .run = RunCall<MakeCall, InsertState>})
       .AddKernel({.name = "hwy", .priority = 10, .run = RunCall<MakeCall, InsertStateHwy>});

@@ -3,8 +3,6 @@
 #include "pagefuse/ops/kernels/inserts/inv_rope_quant.h"
 
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
@@ -97,7 +95,7 @@ std::string PackScales(BodyWriter& w, const std::string& exponent, const BodyOpt
   return w.BitCast(word, DataType::kInt32);
 }
 
-DecompositionVariant Body(const BodyOptions& o, std::string name) {
+std::string Body(const BodyOptions& o) {
   const Attributes& a = o.attributes;
   BodyWriter w;
   const std::string x = w.CastFrom("o", o.type, DataType::kFloat);
@@ -119,16 +117,10 @@ DecompositionVariant Body(const BodyOptions& o, std::string name) {
   const int64_t scales = group_heads * (a.packed ? 1 : o.size / a.quant_group);
   const std::string scale = a.packed ? PackScales(w, groups.exponent, o) : groups.scale;
   w.Set("o_scale", StrCat("Reshape (", scale, ", ", w.Ints({-1, a.groups, scales}), ")"));
-  const auto text = [](const char* value) { return Attribute{std::string(value), "", ""}; };
-  return {std::move(name),
-          w.Function("InvRopeQuant", "o, positions, cos_sin", "o_fp8, o_scale"),
-          {{"n_groups", Attribute{a.groups, "", ""}},
-           {"quant_group_size", Attribute{a.quant_group, "", ""}},
-           {"scale_format", text(a.packed ? kPackedScales : kFloatScales)},
-           {"fp8_storage", text(a.storage == DataType::kUint8 ? "uint8" : "float8e4m3fn")}}};
+  return w.Function("InvRopeQuant", "o, positions, cos_sin", "o_fp8, o_scale");
 }
 
-absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+absl::StatusOr<std::string> Decompose(const Node& node) {
   BodyOptions o;
   o.type = node.input(kIn["o"])->dtype();
   o.table_type = node.input(kIn["cos_sin"])->dtype();
@@ -142,22 +134,7 @@ absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
   PF_ASSIGN_OR_RETURN(const std::string storage,
                       node.StringAttribute("fp8_storage", "float8e4m3fn"));
   if (storage == "uint8") o.attributes.storage = DataType::kUint8;
-  return Body(o, scales);
-}
-
-// DeepSeek-V4: 512 channels a head, 64 of them rotated; 64 heads in 8 groups, 128 in 16.
-std::vector<DecompositionVariant> Variants() {
-  std::vector<DecompositionVariant> variants;
-  for (const int64_t groups : {8, 16}) {
-    for (const bool packed : {false, true}) {
-      const BodyOptions o = {.attributes = {.groups = groups, .packed = packed},
-                             .heads = 8 * groups,
-                             .size = 512,
-                             .rotated = 64};
-      variants.push_back(Body(o, StrCat(packed ? kPackedScales : kFloatScales, "_", groups)));
-    }
-  }
-  return variants;
+  return Body(o);
 }
 
 }  // namespace
@@ -186,7 +163,6 @@ OpDef InvRopeQuantDef() {
       .Types("R", {kFloat, kBfloat16})
       .Validate(Validate)
       .Decomposition(Decompose)
-      .Variants(Variants)
       .AddKernel({.name = "reference", .run = Run<InvRopeQuantPlain>})
       .AddKernel({.name = "hwy", .priority = 10, .run = Run<InvRopeQuantHwy>});
 }

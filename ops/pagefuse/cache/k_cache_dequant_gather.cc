@@ -110,7 +110,7 @@ struct BodySizes {
   bool gather_lens = false;
 };
 
-DecompositionVariant Body(const BodySizes& s, std::string name) {
+std::string Body(const BodySizes& s) {
   const GroupedRowFormat format = Fp8Ue8m0Row();
   BodyWriter w;
   const auto column = [&](const std::string& lens) {
@@ -139,16 +139,13 @@ DecompositionVariant Body(const BodySizes& s, std::string name) {
   const std::string values = WriteGroupedRead(w, format, {-1, s.rows}, data, scales);
   const std::string mask = w.Call("Unsqueeze", {valid, w.Ints({-1})});
   w.Set("workspace_out", StrCat("Where (", mask, ", ", values, ", workspace)"));
-  return {std::move(name),
-          w.Function("KCacheDequantGather",
-                     StrCat("workspace, kv_cache, seq_lens, block_table",
-                            s.gather_lens ? ", gather_lens" : ""),
-                     "workspace_out"),
-          {{"block_size", Attribute{s.paged.block_size, "", ""}},
-           {"offset", Attribute{s.offset, "", ""}}}};
+  return w.Function(
+      "KCacheDequantGather",
+      StrCat("workspace, kv_cache, seq_lens, block_table", s.gather_lens ? ", gather_lens" : ""),
+      "workspace_out");
 }
 
-absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+absl::StatusOr<std::string> Decompose(const Node& node) {
   BodySizes sizes;
   PF_ASSIGN_OR_RETURN(sizes.paged.block_size, node.IntAttribute("block_size", kBlockSize));
   PF_ASSIGN_OR_RETURN(sizes.offset, node.IntAttribute("offset", 0));
@@ -156,7 +153,7 @@ absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
   PF_ASSIGN_OR_RETURN(sizes.rows, NumberOf(node, kIn["workspace"], 1));
   PF_ASSIGN_OR_RETURN(sizes.columns, NumberOf(node, kIn["block_table"], 1));
   sizes.gather_lens = node.input(kIn["gather_lens"]) != nullptr;
-  return Body(sizes, sizes.gather_lens ? "tail" : "full");
+  return Body(sizes);
 }
 
 }  // namespace

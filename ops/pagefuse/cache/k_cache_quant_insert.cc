@@ -46,7 +46,7 @@ absl::StatusOr<std::pair<GroupedInsert, std::vector<SlotWrite>>> MakeCall(const 
   return std::pair(insert, SlotWrites(args.input(kIn["slot_mapping"])));
 }
 
-DecompositionVariant Body(const PagedBytes& paged, DataType slot_type, std::string name) {
+std::string Body(const PagedBytes& paged, DataType slot_type) {
   const GroupedRowFormat format = Fp8Ue8m0Row();
   BodyWriter w;
   const KeptRows kept = WriteKeptRows(w, "slot_mapping", slot_type);
@@ -57,22 +57,14 @@ DecompositionVariant Body(const PagedBytes& paged, DataType slot_type, std::stri
   WriteGroupedPut(w, {.format = format, .paged = paged},
                   {.x = coded, .tail = tail, .slots = kept.slots, .cache = "kv_cache"},
                   "kv_cache_out");
-  return {std::move(name),
-          w.Function("KCacheQuantInsert", "k, slot_mapping, kv_cache", "kv_cache_out"),
-          {{"block_size", Attribute{paged.block_size, "", ""}}}};
+  return w.Function("KCacheQuantInsert", "k, slot_mapping, kv_cache", "kv_cache_out");
 }
 
-absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+absl::StatusOr<std::string> Decompose(const Node& node) {
   PagedBytes paged;
   PF_ASSIGN_OR_RETURN(paged.block_size, node.IntAttribute("block_size", kBlockSize));
   PF_ASSIGN_OR_RETURN(paged.block_bytes, NumberOf(node, kIn["kv_cache"], 1));
-  return Body(paged, node.input(kIn["slot_mapping"])->dtype(), "fp8_ue8m0");
-}
-
-std::vector<DecompositionVariant> Variants() {
-  const PagedBytes paged = {.block_size = kBlockSize,
-                            .block_bytes = GroupedBlockBytes(Fp8Ue8m0Row(), kBlockSize)};
-  return {Body(paged, DataType::kInt64, "fp8_ue8m0")};
+  return Body(paged, node.input(kIn["slot_mapping"])->dtype());
 }
 
 }  // namespace
@@ -91,7 +83,6 @@ OpDef KCacheQuantInsertDef() {
       .Types("I", {kInt64, kInt32})
       .Validate(Validate)
       .Decomposition(Decompose)
-      .Variants(Variants)
       .Alias(kOut["kv_cache_out"], kIn["kv_cache"])
       .AddKernel({.name = "reference", .run = RunCall<MakeCall, InsertGroupedRows>})
       .AddKernel({.name = "hwy", .priority = 10, .run = RunCall<MakeCall, InsertGroupedRowsHwy>});

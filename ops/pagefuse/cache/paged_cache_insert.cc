@@ -3,7 +3,6 @@
 #include "pagefuse/ops/pagefuse/cache/paged_cache_insert.h"
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -51,27 +50,9 @@ std::string BodyText(const InsertBodies& bodies) {
       InsertNodes(bodies.value, {"v", "value", "value_cache", "v_scale", "v_scale_cache"}), "}\n");
 }
 
-DecompositionVariant MakeVariant(const InsertBodies& bodies, std::string name) {
-  DecompositionVariant variant{std::move(name), BodyText(bodies), {}};
-  FixFormat(bodies.key.format, variant);
-  return variant;
-}
-
-absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+absl::StatusOr<std::string> Decompose(const Node& node) {
   PF_ASSIGN_OR_RETURN(const InsertBodies bodies, ReadInsertBodies(node, kPorts));
-  return MakeVariant(bodies, std::string(bodies.key.format.name()));
-}
-
-// From float rows, and from 16-bit rows that are cast first.
-std::vector<DecompositionVariant> Variants() {
-  std::vector<DecompositionVariant> variants;
-  for (const DataType source : {DataType::kFloat, DataType::kBfloat16}) {
-    for (const auto& [name, body] : InsertPatterns(source)) {
-      variants.push_back(
-          MakeVariant({body, body}, name + (source == DataType::kFloat ? "" : "_cast")));
-    }
-  }
-  return variants;
+  return BodyText(bodies);
 }
 
 }  // namespace
@@ -97,7 +78,6 @@ OpDef PagedCacheInsertDef() {
       .InferShapes(CheckFormat)
       .Validate(Validate)
       .Decomposition(Decompose)
-      .Variants(Variants)
       .Alias(kOut["key_cache_out"], kIn["key_cache"])
       .Alias(kOut["value_cache_out"], kIn["value_cache"])
       .Alias(kOut["k_scale_cache_out"], kIn["k_scale_cache"])

@@ -145,7 +145,6 @@ OpDef QNormRopeKvInsertDef() {
       .InferShapes(CheckPadding)
       .Validate(Validate)
       .Decomposition(DecomposeQNormRopeKvInsert)
-      .Variants(QNormRopeKvInsertVariants)
       .Alias(kQnOut["kv_cache_out"], kQnIn["kv_cache"])
       .AddKernel({.name = "reference", .run = Run<QNormRopeKvInsertPlain>})
       .AddKernel({.name = "hwy", .priority = 10, .run = Run<QNormRopeKvInsertHwy>});

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -38,7 +37,6 @@ inline constexpr float kQnEpsilon = 1e-6f;
 // The attribute `format`.
 absl::StatusOr<QNormFormat> ParseQNormFormat(const Node& node);
 
-absl::StatusOr<DecompositionVariant> DecomposeQNormRopeKvInsert(const Node& node);
-std::vector<DecompositionVariant> QNormRopeKvInsertVariants();
+absl::StatusOr<std::string> DecomposeQNormRopeKvInsert(const Node& node);
 
 }  // namespace pagefuse::pagefuse_ops

@@ -1,7 +1,5 @@
 // QNormRopeKvInsert in standard ONNX ops, as text.
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
@@ -14,7 +12,6 @@ namespace {
 // What the text depends on.
 struct BodyOptions {
   QNormFormat format = QNormFormat::kFp8Ue8m0;
-  std::string name = "fp8_ue8m0";  // of the format
   DataType type = DataType::kBfloat16;
   DataType cache_type = DataType::kUint8;
   DataType query_type = DataType::kFloat8E4M3FN;  // of q_out, for kFp8
@@ -101,38 +98,22 @@ void WriteKv(BodyWriter& w, const BodyOptions& o, const CosSinText& table) {
                   "kv_cache_out");
 }
 
-DecompositionVariant Body(const BodyOptions& o, std::string name) {
+std::string Body(const BodyOptions& o) {
   BodyWriter w;
   const CosSinText table = WriteCosSin(w, "cos_sin", o.table_type, "positions");
   WriteQuery(w, o, table);
   WriteKv(w, o, table);
-  DecompositionVariant variant;
-  variant.name = std::move(name);
-  variant.text = w.Function("QNormRopeKvInsert",
-                            StrCat("q, kv, kv_cache, slot_mapping, positions, cos_sin",
-                                   o.format == QNormFormat::kFp8 ? ", kv_scale, q_scale_inv" : ""),
-                            "q_out, kv_cache_out");
-  variant.attributes = {{"format", Attribute{o.name, "", ""}}};
-  const auto fix = [&](const char* attribute, auto value) {
-    variant.attributes.emplace_back(attribute, Attribute{value, "", ""});
-  };
-  if (o.format == QNormFormat::kFp8Ue8m0) {
-    fix("block_size", o.paged.block_size);
-    fix("quant_group_size", o.group);
-    fix("padded_heads", o.padded_heads);
-  }
-  if (o.format == QNormFormat::kFp8) {
-    fix("fp8_storage", std::string(o.query_type == DataType::kUint8 ? "uint8" : "float8e4m3fn"));
-  }
-  return variant;
+  return w.Function("QNormRopeKvInsert",
+                    StrCat("q, kv, kv_cache, slot_mapping, positions, cos_sin",
+                           o.format == QNormFormat::kFp8 ? ", kv_scale, q_scale_inv" : ""),
+                    "q_out, kv_cache_out");
 }
 
 }  // namespace
 
-absl::StatusOr<DecompositionVariant> DecomposeQNormRopeKvInsert(const Node& node) {
+absl::StatusOr<std::string> DecomposeQNormRopeKvInsert(const Node& node) {
   BodyOptions o;
   PF_ASSIGN_OR_RETURN(o.format, ParseQNormFormat(node));
-  PF_ASSIGN_OR_RETURN(o.name, node.StringAttribute("format", o.name));
   o.type = node.input(kQnIn["q"])->dtype();
   o.cache_type = node.input(kQnIn["kv_cache"])->dtype();
   o.table_type = node.input(kQnIn["cos_sin"])->dtype();
@@ -148,34 +129,10 @@ absl::StatusOr<DecompositionVariant> DecomposeQNormRopeKvInsert(const Node& node
     PF_ASSIGN_OR_RETURN(o.paged.block_size, node.IntAttribute("block_size", kQnBlockSize));
     PF_ASSIGN_OR_RETURN(o.paged.block_bytes, NumberOf(node, kQnIn["kv_cache"], 1));
     PF_ASSIGN_OR_RETURN(o.group, node.IntAttribute("quant_group_size", kQnGroupSize));
-    return Body(o, o.name);
+    return Body(o);
   }
   PF_ASSIGN_OR_RETURN(o.paged.block_size, NumberOf(node, kQnIn["kv_cache"], 1));
-  return Body(o, o.name);
-}
-
-// DeepSeek-V4: 512 channels, 64 of them rotated, 64 or 128 heads, blocks of 64 tokens.
-std::vector<DecompositionVariant> QNormRopeKvInsertVariants() {
-  std::vector<DecompositionVariant> variants;
-  for (const int64_t heads : {64, 128}) {
-    const int64_t block_bytes = GroupedBlockBytes(Fp8Ue8m0Row(), kQnBlockSize);
-    BodyOptions o = {.heads = heads,
-                     .size = 512,
-                     .rotated = 64,
-                     .paged = {.block_size = kQnBlockSize, .block_bytes = block_bytes}};
-    const auto add = [&](QNormFormat format, const char* name, DataType cache_type) {
-      o.format = format;
-      o.name = name;
-      o.cache_type = cache_type;
-      variants.push_back(Body(o, StrCat(name, "_", heads)));
-    };
-    add(QNormFormat::kFp8Ue8m0, "fp8_ue8m0", DataType::kUint8);
-    add(QNormFormat::kPlain, "bf16", DataType::kBfloat16);
-    add(QNormFormat::kFp8, "fp8", DataType::kFloat8E4M3FN);
-    o.type = DataType::kFloat;
-    add(QNormFormat::kPlain, "none", DataType::kFloat);
-  }
-  return variants;
+  return Body(o);
 }
 
 }  // namespace pagefuse::pagefuse_ops

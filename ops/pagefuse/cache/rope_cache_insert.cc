@@ -81,7 +81,6 @@ OpDef RopeCacheInsertDef() {
       .InferShapes(CheckFormat)
       .Validate(Validate)
       .Decomposition(RopeCacheInsertBody)
-      .Variants(RopeCacheInsertVariants)
       .InPlace(kRopeOut["query_out"], kRopeIn["query"])
       .Alias(kRopeOut["key_cache_out"], kRopeIn["key_cache"])
       .Alias(kRopeOut["value_cache_out"], kRopeIn["value_cache"])

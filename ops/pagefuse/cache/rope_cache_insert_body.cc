@@ -1,7 +1,6 @@
 #include "pagefuse/ops/pagefuse/cache/rope_cache_insert_body.h"
 
 #include <string>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/substitute.h"
@@ -136,17 +135,6 @@ std::string BodyText(const RopeBody& body, bool trim) {
   return text;
 }
 
-DecompositionVariant MakeVariant(const RopeBody& body, std::string name, bool trim) {
-  DecompositionVariant variant{std::move(name), BodyText(body, trim), {}};
-  FixFormat(body.insert.key.format, variant);
-  const auto fix = [&](const char* attribute, int64_t value) {
-    variant.attributes.emplace_back(attribute, Attribute{value, "", ""});
-  };
-  fix("rotary_offset", body.offset);
-  if (!body.partial) fix("rotary_embedding_dim", 0);
-  return variant;
-}
-
 DataType TypeOf(const Node& node, int input, DataType otherwise) {
   return node.input(input) == nullptr ? otherwise : node.input(input)->dtype();
 }
@@ -157,7 +145,7 @@ std::optional<int64_t> Rows(const Value& value) {
 
 }  // namespace
 
-absl::StatusOr<DecompositionVariant> RopeCacheInsertBody(const Node& node) {
+absl::StatusOr<std::string> RopeCacheInsertBody(const Node& node) {
   RopeBody body;
   PF_ASSIGN_OR_RETURN(body.insert, ReadInsertBodies(node, kRopePorts));
   PF_ASSIGN_OR_RETURN(body.offset, node.IntAttribute("rotary_offset", 0));
@@ -173,23 +161,7 @@ absl::StatusOr<DecompositionVariant> RopeCacheInsertBody(const Node& node) {
   // to drop.
   const auto tokens = Rows(*node.input(kRopeIn["query"]));
   const bool trim = tokens != Rows(*node.input(kRopeIn["key"]));
-  return MakeVariant(body, std::string(body.insert.key.format.name()), trim);
-}
-
-std::vector<DecompositionVariant> RopeCacheInsertVariants() {
-  std::vector<DecompositionVariant> variants;
-  for (const auto& [format, insert] : InsertPatterns(DataType::kFloat)) {
-    if (insert.format.int8_rounding != Int8Rounding::kHalfEven) continue;
-    for (const bool norm : {true, false}) {
-      for (const bool positions : {true, false}) {
-        const RopeBody body{.insert = {insert, insert}, .norm = norm, .positions = positions};
-        const std::string name =
-            absl::StrCat(format, norm ? "_norm" : "", positions ? "" : "_rows");
-        variants.push_back(MakeVariant(body, name, /*trim=*/false));
-      }
-    }
-  }
-  return variants;
+  return BodyText(body, trim);
 }
 
 }  // namespace pagefuse::pagefuse_ops

@@ -1,8 +1,6 @@
 // Ports of RopeCacheInsert and its decomposition.
 #pragma once
 
-#include <vector>
-
 #include "absl/status/statusor.h"
 
 #include "pagefuse/ops/pagefuse/cache/cache_insert.h"
@@ -39,10 +37,6 @@ inline constexpr float kRopeEpsilon = 1e-6f;
 
 // RMSNormalization (with norm weights), RotaryEmbedding and the nodes of PagedCacheInsert, in
 // float.
-absl::StatusOr<DecompositionVariant> RopeCacheInsertBody(const Node& node);
-
-// The structures of float graphs: with and without norms and positions, in each mode. Graphs of
-// 16-bit types round between norm, rotation and insert, so their form is not this op's.
-std::vector<DecompositionVariant> RopeCacheInsertVariants();
+absl::StatusOr<std::string> RopeCacheInsertBody(const Node& node);
 
 }  // namespace pagefuse::pagefuse_ops

@@ -163,7 +163,7 @@ absl::Status Runs(KernelArgs& args) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+absl::StatusOr<std::string> Decompose(const Node& node) {
   PF_ASSIGN_OR_RETURN(const int64_t group, node.IntAttribute("quant_block_size", kGroup));
   PF_ASSIGN_OR_RETURN(const int64_t width, NumberOf(node, kIn["kv_cache"], -1));
   PF_ASSIGN_OR_RETURN(const std::string storage,
@@ -173,26 +173,7 @@ absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
   PF_ASSIGN_OR_RETURN(body.block_size, NumberOf(node, kIn["kv_cache"], 1));
   body.has_num_rows = node.input(kIn["num_rows"]) != nullptr;
   body.uint8_codes = storage == "uint8";
-  body.guarded = true;
-  return DecompositionVariant{body.Name(), body.Text(), {}};
-}
-
-std::vector<DecompositionVariant> Variants() {
-  std::vector<DecompositionVariant> variants;
-  for (const int64_t block_size : {64, 16}) {
-    for (int bits = 0; bits < 4; ++bits) {
-      const IndexerKGatherBody body = {.format = IndexerFp8Row(kGroup, kGroup),
-                                       .block_size = block_size,
-                                       .has_num_rows = (bits & 1) != 0,
-                                       .uint8_codes = (bits & 2) != 0};
-      const std::string storage = body.uint8_codes ? "uint8" : "float8e4m3fn";
-      variants.push_back({body.Name(),
-                          body.Text(),
-                          {{"quant_block_size", Attribute{kGroup, "", ""}},
-                           {"fp8_storage", Attribute{storage, "", ""}}}});
-    }
-  }
-  return variants;
+  return body.Text();
 }
 
 }  // namespace
@@ -213,7 +194,6 @@ OpDef IndexerKGatherDef() {
       .Let("rows", "num_rows, or the last of cu_seq_lens", NumRows)
       .Validate(Validate)
       .Decomposition(Decompose)
-      .Variants(Variants)
       .AddKernel({.name = "reference", .run = Reference})
       .AddKernel({.name = "runs", .priority = 10, .run = Runs});
 }

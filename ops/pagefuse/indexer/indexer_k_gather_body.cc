@@ -45,16 +45,12 @@ RowSlots WriteRowSlots(BodyWriter& w, const IndexerKGatherBody& body) {
       "Squeeze",
       {w.Call("GatherElements <axis = 1>", {entries, w.Call("Unsqueeze", {column, one})}), one});
   const std::string offset = w.Call("Mod", {safe_token, w.Int(body.block_size)});
-  std::string slots = w.Call("Add", {w.Call("Mul", {block, w.Int(body.block_size)}), offset});
-  if (body.guarded) slots = w.Call("Where", {owned, slots, w.Int(0)});
-  return {slots, owned_column};
+  const std::string slots = w.Call("Add", {w.Call("Mul", {block, w.Int(body.block_size)}), offset});
+  // Rows past the last request read slot 0, and not what the table holds behind its end.
+  return {w.Call("Where", {owned, slots, w.Int(0)}), owned_column};
 }
 
 }  // namespace
-
-std::string IndexerKGatherBody::Name() const {
-  return StrCat("bs", block_size, has_num_rows ? "_rows" : "", uint8_codes ? "_uint8" : "");
-}
 
 std::string IndexerKGatherBody::Text() const {
   BodyWriter w;

@@ -14,11 +14,7 @@ struct IndexerKGatherBody {
   int64_t block_size = 0;
   bool has_num_rows = false;
   bool uint8_codes = false;
-  // Rows past the last request read slot 0, and not what the table holds behind its end: the
-  // form that is right for every table. Rules look for the one without.
-  bool guarded = false;
 
-  std::string Name() const;
   std::string Text() const;
 };
 

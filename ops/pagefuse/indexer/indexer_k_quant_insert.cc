@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/kernels/inserts/grouped_insert.h"
 #include "pagefuse/ops/pagefuse/body_writer.h"
 #include "pagefuse/ops/pagefuse/checks.h"
@@ -68,7 +67,7 @@ struct BodyOptions {
   bool hadamard = false;
 };
 
-DecompositionVariant Body(const GroupedRowFormat& format, const BodyOptions& o) {
+std::string Body(const GroupedRowFormat& format, const BodyOptions& o) {
   BodyWriter w;
   const KeptRows kept = WriteKeptRows(w, "slot_mapping", o.slot_type);
   const std::string rows = w.Call("Gather <axis = 0>", {"k", kept.keep});
@@ -81,19 +80,10 @@ DecompositionVariant Body(const GroupedRowFormat& format, const BodyOptions& o) 
   WriteGroupedPut(
       w, {.format = format, .paged = paged, .clip = false, .cache_dims = std::move(cache_dims)},
       {.x = x, .tail = "", .slots = kept.slots, .cache = "kv_cache"}, "kv_cache_out");
-  const bool packed = format.groups.codes == GroupCodes::kE2M1;
-  const std::string codes = packed ? kFourBits : kEightBits;
-  const std::string scale = format.groups.scale == GroupScale::kFloat ? kFloatScale : kPowerOfTwo;
-  return {StrCat(packed ? codes : scale, "_", o.block_size, o.four_dims ? "_4d" : "",
-                 o.hadamard ? "_hadamard" : ""),
-          w.Function("IndexerKQuantInsert", "k, slot_mapping, kv_cache", "kv_cache_out"),
-          {{"format", Attribute{codes, "", ""}},
-           {kHadamard, Attribute{int64_t{o.hadamard}, "", ""}},
-           {"quant_block_size", Attribute{format.coded, "", ""}},
-           {"scale_fmt", Attribute{scale, "", ""}}}};
+  return w.Function("IndexerKQuantInsert", "k, slot_mapping, kv_cache", "kv_cache_out");
 }
 
-absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+absl::StatusOr<std::string> Decompose(const Node& node) {
   PF_ASSIGN_OR_RETURN(const int64_t size, NumberOf(node, kIn["k"], 1));
   PF_ASSIGN_OR_RETURN(const GroupedRowFormat format, ReadFormat(node, size));
   BodyOptions o;
@@ -103,21 +93,6 @@ absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
   o.four_dims = node.input(kIn["kv_cache"])->shape()->rank() == 4;
   PF_ASSIGN_OR_RETURN(o.hadamard, HasHadamard(node));
   return Body(format, o);
-}
-
-// Blocks of 64 tokens, as FlashMLA has them, and of 16.
-std::vector<DecompositionVariant> Variants() {
-  std::vector<DecompositionVariant> variants;
-  for (const bool power_of_two : {true, false}) {
-    for (const int64_t block_size : {64, 16}) {
-      for (const bool four_dims : {false, true}) {
-        variants.push_back(Body(IndexerFp8Row(kGroup, kGroup, power_of_two),
-                                {.block_size = block_size, .four_dims = four_dims}));
-      }
-    }
-  }
-  variants.push_back(Body(IndexerMxfp4Row(kGroup), {.block_size = 64}));
-  return variants;
 }
 
 }  // namespace
@@ -148,7 +123,6 @@ OpDef IndexerKQuantInsertDef() {
       .InferShapes([](ShapeContext& c) { return CheckHadamardSize(c, kIn["k"]); })
       .Validate(Validate)
       .Decomposition(Decompose)
-      .Variants(Variants)
       .Alias(kOut["kv_cache_out"], kIn["kv_cache"])
       .AddKernel({.name = "reference", .run = RunCall<MakeCall, InsertGroupedRows>})
       .AddKernel({.name = "hwy", .priority = 10, .run = RunCall<MakeCall, InsertGroupedRowsHwy>});

@@ -3,10 +3,8 @@
 #include "pagefuse/ops/kernels/indexer/indexer_q_rope_quant.h"
 
 #include <string>
-#include <vector>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/pagefuse/body_writer.h"
 #include "pagefuse/ops/pagefuse/checks.h"
 #include "pagefuse/ops/pagefuse/hadamard_attribute.h"
@@ -98,7 +96,7 @@ absl::Status Run(KernelArgs& args) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+absl::StatusOr<std::string> Decompose(const Node& node) {
   PF_ASSIGN_OR_RETURN(const Attributes a, ReadAttributes(node));
   PF_ASSIGN_OR_RETURN(const std::string storage,
                       node.StringAttribute("fp8_storage", "float8e4m3fn"));
@@ -114,28 +112,7 @@ absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
   PF_ASSIGN_OR_RETURN(body.size, NumberOf(node, kIn["q"], 2));
   PF_ASSIGN_OR_RETURN(const int64_t rotated, NumberOf(node, kIn["cos_sin"], 1));
   body.layout = {rotated / 2, a.offset.value_or(body.size - rotated), a.interleaved};
-  return body.Variant(body.format_name());
-}
-
-// 64 heads of 128 channels, 64 of them rotated: DeepSeek-V4 (interleaved pairs at the end) and V3.2
-// (half-split pairs at the start).
-std::vector<DecompositionVariant> Variants() {
-  std::vector<DecompositionVariant> variants;
-  for (const bool mxfp4 : {false, true}) {
-    for (const bool v4 : {true, false}) {
-      for (const DataType storage : {DataType::kFloat8E4M3FN, DataType::kUint8}) {
-        if (mxfp4 && storage == DataType::kUint8) continue;
-        const IndexerQBody body = {.mxfp4 = mxfp4,
-                                   .storage = storage,
-                                   .heads = 64,
-                                   .size = 128,
-                                   .layout = {32, v4 ? 64 : 0, v4}};
-        variants.push_back(body.Variant(StrCat(mxfp4 ? "mxfp4" : "fp8", v4 ? "_v4" : "_v32",
-                                               storage == DataType::kUint8 ? "_uint8" : "")));
-      }
-    }
-  }
-  return variants;
+  return body.Text();
 }
 
 }  // namespace
@@ -168,7 +145,6 @@ OpDef IndexerQRopeQuantDef() {
       .InferShapes([](ShapeContext& c) { return CheckHadamardSize(c, kQPort); })
       .Validate(Validate)
       .Decomposition(Decompose)
-      .Variants(Variants)
       .AddKernel({.name = "reference", .run = Run<IndexerQRopeQuantPlain>})
       .AddKernel({.name = "hwy", .priority = 10, .run = Run<IndexerQRopeQuantHwy>});
 }

@@ -1,16 +1,9 @@
 #include "pagefuse/ops/pagefuse/indexer/indexer_q_rope_quant_body.h"
 
-#include <utility>
-
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/pagefuse/body_writer.h"
 
 namespace pagefuse::pagefuse_ops {
-
-const char* IndexerQBody::format_name() const {
-  if (is_plain) return "none";
-  return mxfp4 ? "mxfp4" : "fp8";
-}
 
 GroupFormat IndexerQBody::format() const {
   if (mxfp4) return {GroupCodes::kE2M1, GroupScale::kUe8m0, kMxfp4Floor};
@@ -51,17 +44,6 @@ std::string IndexerQBody::Text() const {
   w.Set("weights_out", StrCat("Mul (", weight, ", ", w.FloatAttribute("head_scale"), ")"));
   return w.Function("IndexerQRopeQuant", "positions, q, cos_sin, weights",
                     mxfp4 ? "q_out, weights_out, q_scale" : "q_out, weights_out");
-}
-
-DecompositionVariant IndexerQBody::Variant(std::string name) const {
-  const auto text = [](const char* value) { return Attribute{std::string(value), "", ""}; };
-  return {std::move(name),
-          Text(),
-          {{"format", text(format_name())},
-           {"hadamard", Attribute{int64_t{hadamard}, "", ""}},
-           {"interleaved", Attribute{int64_t{layout.interleaved}, "", ""}},
-           {"rotary_offset", Attribute{layout.offset, "", ""}},
-           {"fp8_storage", text(storage == DataType::kUint8 ? "uint8" : "float8e4m3fn")}}};
 }
 
 }  // namespace pagefuse::pagefuse_ops

@@ -24,13 +24,10 @@ struct IndexerQBody {
   int64_t size = 0;
   RopeLayout layout;
 
-  // "fp8", "mxfp4" or "none".
-  const char* format_name() const;
   // fp8: one power of two a head, kept in the weights. mxfp4: a byte for 32 channels.
   GroupFormat format() const;
   int64_t group() const;
   std::string Text() const;
-  DecompositionVariant Variant(std::string name) const;
 };
 
 inline constexpr int64_t kMxfp4Group = 32;

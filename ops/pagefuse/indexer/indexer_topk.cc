@@ -98,17 +98,12 @@ constexpr char kLastNodes[] = R"(  rank = Range (i_0, topk, i_1)
   indices = Cast <to = 6> (relative_or_none)
 )";
 
-DecompositionVariant MakeVariant(bool padded) {
-  return {padded ? "padded" : "topk",
-          StrCat("IndexerTopK (logits, ks, ke) => (indices) {", IndexerTopKLines(padded), "}\n"),
-          {}};
-}
-
-absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+absl::StatusOr<std::string> Decompose(const Node& node) {
   PF_ASSIGN_OR_RETURN(const int64_t topk, node.IntAttribute("topk", 0));
   const std::optional<Shape>& shape = node.input(kIn["logits"])->shape();
   const bool known = shape && shape->rank() == 2 && (*shape)[1].is_constant();
-  return MakeVariant(!known || *(*shape)[1].constant() < topk);
+  const bool padded = !known || *(*shape)[1].constant() < topk;
+  return StrCat("IndexerTopK (logits, ks, ke) => (indices) {", IndexerTopKLines(padded), "}\n");
 }
 
 }  // namespace
@@ -129,7 +124,6 @@ OpDef IndexerTopKDef() {
       .Within(0, std::numeric_limits<int32_t>::max())
       .Validate(Validate)
       .Decomposition(Decompose)
-      .Variants([] { return std::vector<DecompositionVariant>{MakeVariant(false)}; })
       .AddKernel({.name = "reference", .run = Reference})
       .AddKernel({.name = "hwy", .priority = 10, .run = Hwy});
 }

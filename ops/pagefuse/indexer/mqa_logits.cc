@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <string>
-#include <vector>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
@@ -61,13 +60,6 @@ absl::StatusOr<MqaLogitsProblem> MakeProblem(const KernelArgs& args) {
   return problem;
 }
 
-// What decides the nodes of the decomposition.
-struct Form {
-  bool uint8_q = false;  // codes under another type
-  bool uint8_k = false;
-  bool scale_column = false;  // k_scale is [N, 1]
-};
-
 constexpr char kProductNodes[] = R"(  keys_across = Transpose <perm = [1, 0]> (keys)
   dots = MatMul (queries, keys_across)
 )";
@@ -101,38 +93,18 @@ std::string ValueNodes(const std::string& from, const std::string& to, bool is_u
                 to, "_codes)\n");
 }
 
-DecompositionVariant MakeVariant(const Form& form) {
-  DecompositionVariant variant;
-  variant.name = StrCat("fp8", form.uint8_q ? "_uint8_q" : "", form.uint8_k ? "_uint8_k" : "",
-                        form.scale_column ? "_scale_column" : "");
-  variant.text = StrCat(
-      "MqaLogits (q, k, k_scale, weights, ks, ke) => (logits) {\n",
-      "  l_1 = Constant <value_ints: ints = [1]> ()\n", ValueNodes("q", "queries", form.uint8_q),
-      ValueNodes("k", "keys", form.uint8_k), kProductNodes,
-      form.scale_column ? "  scale = Squeeze (k_scale, l_1)\n  scaled = Mul (dots, scale)\n"
-                        : "  scaled = Mul (dots, k_scale)\n",
-      kSumNodes);
-  variant.attributes.emplace_back("clean_logits", Attribute{int64_t{1}, "", ""});
-  return variant;
-}
-
 // With clean_logits 0 the masked logits are one of the allowed results.
-absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+absl::StatusOr<std::string> Decompose(const Node& node) {
   const std::optional<Shape>& scale = node.input(kIn["k_scale"])->shape();
-  DecompositionVariant variant =
-      MakeVariant({.uint8_q = node.input(kIn["q"])->dtype() == DataType::kUint8,
-                   .uint8_k = node.input(kIn["k"])->dtype() == DataType::kUint8,
-                   .scale_column = scale && scale->rank() == 2});
-  variant.attributes.clear();
-  return variant;
-}
-
-std::vector<DecompositionVariant> Variants() {
-  std::vector<DecompositionVariant> variants;
-  for (int bits = 0; bits < 8; ++bits) {
-    variants.push_back(MakeVariant({(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0}));
-  }
-  return variants;
+  const auto is_uint8 = [&node](int port) { return node.input(port)->dtype() == DataType::kUint8; };
+  return StrCat("MqaLogits (q, k, k_scale, weights, ks, ke) => (logits) {\n",
+                "  l_1 = Constant <value_ints: ints = [1]> ()\n",
+                ValueNodes("q", "queries", is_uint8(kIn["q"])),
+                ValueNodes("k", "keys", is_uint8(kIn["k"])), kProductNodes,
+                scale && scale->rank() == 2
+                    ? "  scale = Squeeze (k_scale, l_1)\n  scaled = Mul (dots, scale)\n"
+                    : "  scaled = Mul (dots, k_scale)\n",
+                kSumNodes);
 }
 
 absl::Status TilesSupport(const KernelQuery& query) {
@@ -184,8 +156,7 @@ OpDef MqaLogitsDef() {
           .Types("Q", {kFloat8E4M3FN, kUint8})
           .Types("K", {kFloat8E4M3FN, kUint8})
           .Validate(Validate)
-          .Decomposition(Decompose)
-          .Variants(Variants);
+          .Decomposition(Decompose);
   AddMqaLogitsKernels(op, MakeProblem);
   return op;
 }

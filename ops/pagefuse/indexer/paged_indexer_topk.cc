@@ -49,13 +49,10 @@ absl::Status Run(KernelArgs& args, MqaLogitsFn score) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+absl::StatusOr<std::string> Decompose(const Node& node) {
   PF_ASSIGN_OR_RETURN(const PagedMqaLogitsBody body, PagedScoresBody(node));
-  return DecompositionVariant{
-      body.Name(),
-      StrCat("PagedIndexerTopK (", body.Inputs(), ", ks, ke) => (indices) {\n", body.Lines(),
-             WithPrefix(IndexerTopKLines(/*padded=*/true), "top_", {"indices"}), "}\n"),
-      {}};
+  return StrCat("PagedIndexerTopK (", body.Inputs(), ", ks, ke) => (indices) {\n", body.Lines(),
+                WithPrefix(IndexerTopKLines(/*padded=*/true), "top_", {"indices"}), "}\n");
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 // PagedMqaLogits: the index score of every key for every query, keys in a paged cache. Equals
 // vLLM's fp8_paged_mqa_logits_triton (DeepSeek-V3.2 and V4).
 #include <string>
-#include <vector>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ops/pagefuse/indexer/mqa_logits.h"
@@ -31,30 +30,9 @@ absl::StatusOr<MqaLogitsProblem> MakeProblem(const KernelArgs& args) {
 }
 
 // With clean_logits 0 the masked logits are one of the allowed results.
-absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+absl::StatusOr<std::string> Decompose(const Node& node) {
   PF_ASSIGN_OR_RETURN(const PagedMqaLogitsBody body, PagedScoresBody(node));
-  return DecompositionVariant{body.Name(), body.Text(), {}};
-}
-
-std::vector<DecompositionVariant> Variants() {
-  std::vector<DecompositionVariant> variants;
-  const auto add = [&](const PagedMqaLogitsBody& body, const char* format) {
-    variants.push_back({body.Name(),
-                        body.Text(),
-                        {{"clean_logits", Attribute{int64_t{1}, "", ""}},
-                         {"format", Attribute{std::string(format), "", ""}}}});
-  };
-  for (int bits = 0; bits < 4; ++bits) {
-    add({.query_type = (bits & 1) != 0 ? DataType::kUint8 : DataType::kFloat8E4M3FN,
-         .has_length = (bits & 2) != 0},
-        kKeysOfCodes);
-  }
-  add({.packed = true}, kKeysOfCodes);
-  add({.query_type = DataType::kFloat, .packed = true}, kKeysOfCodes);
-  add({.query_type = DataType::kFloat, .key_type = DataType::kFloat, .packed = true},
-      kKeysOfNumbers);
-  add({.query_type = DataType::kFloat, .packed_keys = true, .packed = true}, kKeysOfFourBits);
-  return variants;
+  return body.Text();
 }
 
 }  // namespace
@@ -76,7 +54,7 @@ OpDef PagedMqaLogitsDef() {
               "clean_logits", int64_t{1},
               "1: -inf in all columns that a row does not see; 0: anything at or past the context "
               "length");
-  DeclarePagedScores(op).Validate(Validate).Decomposition(Decompose).Variants(Variants);
+  DeclarePagedScores(op).Validate(Validate).Decomposition(Decompose);
   AddMqaLogitsKernels(op, MakeProblem);
   return op;
 }

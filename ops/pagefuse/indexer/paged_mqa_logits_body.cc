@@ -255,18 +255,6 @@ std::string Seen(const PagedMqaLogitsBody& body) {
 
 }  // namespace
 
-std::string PagedMqaLogitsBody::Name() const {
-  const bool plain = key_type != DataType::kUint8;
-  const bool codes = query_type == DataType::kFloat8E4M3FN;
-  const std::string_view queries = plain || codes                   ? ""
-                                   : query_type == DataType::kUint8 ? "_uint8_q"
-                                                                    : "_plain_q";
-  return StrCat(plain         ? "bf16"
-                : packed_keys ? "mxfp4"
-                              : "fp8",
-                queries, packed ? "_packed" : "", has_length ? "_length" : "");
-}
-
 std::string PagedMqaLogitsBody::Inputs() const {
   return StrCat("q, kv_cache, weights, context_lens, block_tables",
                 has_length ? ", max_model_len" : "", packed ? ", query_start_loc" : "");

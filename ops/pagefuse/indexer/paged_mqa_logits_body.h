@@ -17,7 +17,6 @@ struct PagedMqaLogitsBody {
   bool packed = false;                            // query_start_loc is given
   int64_t ratio = 1;
 
-  std::string Name() const;
   std::string Text() const;
   // Of the text: the inputs by name, and the nodes, the last of which gives `logits`.
   std::string Inputs() const;

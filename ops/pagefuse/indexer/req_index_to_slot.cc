@@ -1,7 +1,7 @@
 // ReqIndexToSlot: token indices within requests to cache slots, or to rows of the prefill
 // workspace. Equals vLLM's triton_convert_req_index_to_global_index (DeepSeek-V3.2).
 #include <limits>
-#include <vector>
+#include <string>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
@@ -140,13 +140,12 @@ constexpr char kLastNodes[] = R"(  slots = Cast <to = 6> (slots64)
 }
 )";
 
-DecompositionVariant MakeVariant(bool workspace) {
-  return {workspace ? "workspace" : "plain",
-          StrCat("ReqIndexToSlot (req_id, block_table, token_indices",
-                 workspace ? ", prefill_request_id, workspace_starts" : "",
-                 ") => (slots, valid_counts) {", kTableNodes,
-                 workspace ? kWorkspaceNodes : kPlainNodes, kLastNodes),
-          {}};
+absl::StatusOr<std::string> Decompose(const Node& node) {
+  const bool workspace = node.input(kIn["prefill_request_id"]) != nullptr;
+  return StrCat("ReqIndexToSlot (req_id, block_table, token_indices",
+                workspace ? ", prefill_request_id, workspace_starts" : "",
+                ") => (slots, valid_counts) {", kTableNodes,
+                workspace ? kWorkspaceNodes : kPlainNodes, kLastNodes);
 }
 
 }  // namespace
@@ -164,12 +163,7 @@ OpDef ReqIndexToSlotDef() {
           .RequiredAttr("block_size", "tokens a block")
           .Within(1, std::numeric_limits<int32_t>::max())
           .Validate(Validate)
-          .Decomposition([](const Node& node) -> absl::StatusOr<DecompositionVariant> {
-            return MakeVariant(node.input(kIn["prefill_request_id"]) != nullptr);
-          })
-          .Variants([] {
-            return std::vector<DecompositionVariant>{MakeVariant(false), MakeVariant(true)};
-          });
+          .Decomposition(Decompose);
   AddSlotLookupKernels(op, RowOf);
   return op;
 }

@@ -92,17 +92,7 @@ absl::Status Run(KernelArgs& args) {
 
 enum class Parts { kLatentOnly, kBoth };
 
-DecompositionVariant MakeVariant(const BodyWriter& w, const char* format,
-                                 Parts parts = Parts::kBoth) {
-  const bool both = parts == Parts::kBoth;
-  return {StrCat(format, both ? "" : "_latent_only"),
-          w.Function("MlaCacheInsert",
-                     both ? "kv_c, k_pe, slot_mapping, kv_cache" : "kv_c, slot_mapping, kv_cache",
-                     "kv_cache_out"),
-          {{"format", Attribute{std::string(format), "", ""}}}};
-}
-
-DecompositionVariant PlainBody(DataType slot_type, int64_t block_size, int64_t width, Parts parts) {
+std::string PlainBody(DataType slot_type, int64_t block_size, int64_t width, Parts parts) {
   BodyWriter w;
   const KeptRows kept = WriteKeptRows(w, "slot_mapping", slot_type);
   std::string rows = w.Call("Gather <axis = 0>", {"kv_c", kept.keep});
@@ -111,11 +101,13 @@ DecompositionVariant PlainBody(DataType slot_type, int64_t block_size, int64_t w
   }
   const std::string new_rows = WriteRowPut(w, "kv_cache", rows, kept.slots, width);
   w.Set("kv_cache_out", StrCat("Reshape (", new_rows, ", ", w.Ints({-1, block_size, width}), ")"));
-  return MakeVariant(w, kPlain, parts);
+  return w.Function(
+      "MlaCacheInsert",
+      parts == Parts::kBoth ? "kv_c, k_pe, slot_mapping, kv_cache" : "kv_c, slot_mapping, kv_cache",
+      "kv_cache_out");
 }
 
-DecompositionVariant QuantisedBody(DataType slot_type, int64_t block_size,
-                                   const GroupedRowFormat& format) {
+std::string QuantisedBody(DataType slot_type, int64_t block_size, const GroupedRowFormat& format) {
   BodyWriter w;
   const KeptRows kept = WriteKeptRows(w, "slot_mapping", slot_type);
   const std::string latent = w.Call("Gather <axis = 0>", {"kv_c", kept.keep});
@@ -130,12 +122,10 @@ DecompositionVariant QuantisedBody(DataType slot_type, int64_t block_size,
        .clip = false,
        .cache_dims = {-1, block_size, format.TokenBytes()}},
       {.x = x, .tail = tail, .slots = kept.slots, .cache = "kv_cache"}, "kv_cache_out");
-  DecompositionVariant variant = MakeVariant(w, kQuantised);
-  variant.attributes.emplace_back("quant_group_size", Attribute{format.group, "", ""});
-  return variant;
+  return w.Function("MlaCacheInsert", "kv_c, k_pe, slot_mapping, kv_cache", "kv_cache_out");
 }
 
-absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+absl::StatusOr<std::string> Decompose(const Node& node) {
   PF_ASSIGN_OR_RETURN(const std::string format, node.StringAttribute("format", kPlain));
   PF_ASSIGN_OR_RETURN(const int64_t block_size, NumberOf(node, kIn["kv_cache"], 1));
   const DataType slot_type = node.input(kIn["slot_mapping"])->dtype();
@@ -148,12 +138,6 @@ absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
   PF_ASSIGN_OR_RETURN(const int64_t width, NumberOf(node, kIn["kv_cache"], 2));
   const bool both = node.input(kIn["k_pe"]) != nullptr;
   return PlainBody(slot_type, block_size, width, both ? Parts::kBoth : Parts::kLatentOnly);
-}
-
-std::vector<DecompositionVariant> Variants() {
-  return {PlainBody(DataType::kInt64, 64, 576, Parts::kBoth),
-          PlainBody(DataType::kInt64, 64, 128, Parts::kLatentOnly),
-          QuantisedBody(DataType::kInt64, 64, Fp8DsMlaRow())};
 }
 
 }  // namespace
@@ -179,7 +163,6 @@ OpDef MlaCacheInsertDef() {
       .Types("I", {kInt64, kInt32})
       .Validate(Validate)
       .Decomposition(Decompose)
-      .Variants(Variants)
       .Alias(kOut["kv_cache_out"], kIn["kv_cache"])
       .AddKernel({.name = "reference", .run = Run<InsertGroupedRows>})
       .AddKernel({.name = "hwy", .priority = 10, .run = Run<InsertGroupedRowsHwy>});

@@ -126,7 +126,7 @@ absl::StatusOr<std::pair<GroupedGather, std::vector<SlotRead>>> MakeCall(const K
                    std::move(reads));
 }
 
-DecompositionVariant Body(int64_t block_size, int64_t columns) {
+std::string Body(int64_t block_size, int64_t columns) {
   const GroupedRowFormat format = Fp8DsMlaRow();
   BodyWriter w;
   // One request of no rows behind the others, so that there is one.
@@ -166,13 +166,11 @@ DecompositionVariant Body(int64_t block_size, int64_t columns) {
   const std::string values = WriteGroupedRead(w, format, {-1}, bytes, scales);
   const std::string zero = w.Cast(w.Float(0), DataType::kBfloat16);
   w.Set("workspace", StrCat("Where (", owned, ", ", values, ", ", zero, ")"));
-  return {"fp8_ds_mla",
-          w.Function("MlaGatherUpconvert", "kv_cache, block_table, seq_lens, workspace_starts",
-                     "workspace"),
-          {}};
+  return w.Function("MlaGatherUpconvert", "kv_cache, block_table, seq_lens, workspace_starts",
+                    "workspace");
 }
 
-absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+absl::StatusOr<std::string> Decompose(const Node& node) {
   PF_ASSIGN_OR_RETURN(const int64_t block_size, NumberOf(node, kIn["kv_cache"], 1));
   PF_ASSIGN_OR_RETURN(const int64_t columns, NumberOf(node, kIn["block_table"], 1));
   return Body(block_size, columns);

@@ -116,7 +116,6 @@ OpDef SparseMlaAttentionDef() {
       .InferShapes(CheckBlocks)
       .Validate(ValidateSparseMla)
       .Decomposition(DecomposeSparseMla)
-      .Variants(SparseMlaVariants)
       .AddKernel({.name = "reference", .run = SparseMlaReference})
       .AddKernel({.name = "hwy", .priority = 10, .run = SparseMlaHwy});
 }

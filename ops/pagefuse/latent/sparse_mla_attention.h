@@ -24,7 +24,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -86,9 +85,7 @@ absl::StatusOr<SparseMlaAttributes> ReadSparseMla(const Node& node);
 // Checks of values: OutOfRange for rows and blocks outside of a cache, InvalidArgument for others.
 absl::Status ValidateSparseMla(const KernelArgs& args);
 
-absl::StatusOr<DecompositionVariant> DecomposeSparseMla(const Node& node);
-// Listed rows in each format, with and without lengths, sink and second cache; dense rows.
-std::vector<DecompositionVariant> SparseMlaVariants();
+absl::StatusOr<std::string> DecomposeSparseMla(const Node& node);
 
 absl::Status SparseMlaReference(KernelArgs& args);
 absl::Status SparseMlaHwy(KernelArgs& args);

@@ -1,5 +1,7 @@
 #include "pagefuse/ops/pagefuse/latent/sparse_mla_attention_body.h"
 
+#include "absl/strings/str_format.h"
+
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/pagefuse/packed_batch_text.h"
 
@@ -26,10 +28,11 @@ std::string SparseMlaBody::ListedRows(const Source& source) {
 // The numbers of all rows that the table can name, and which of them the token sees.
 std::string SparseMlaBody::DenseRows() {
   pagefuse_ops::WriteTokenPositions(*this, "q");
-  const Source source{"kv_cache", "", "", "block_size", o_.block_size};
+  const Source source{"kv_cache", "", "", "block_size", o_.attributes.block_size};
   Set("columns", "Shape <start = 1, end = 2> (block_table)");
   if (o_.attributes.format == LatentFormat::kFp8Ue8m0) {
-    const std::string size = Constant("block_size", StrCat("value_int: int = ", o_.block_size));
+    const std::string size =
+        Constant("block_size", StrCat("value_int: int = ", o_.attributes.block_size));
     Set("tokens1", StrCat("Unsqueeze (", size, ", l_0)"));
   } else {
     const std::string dims = Add("Shape <start = 1, end = -1> (kv_cache)");
@@ -109,7 +112,8 @@ void SparseMlaBody::Softmax(const std::string& rows, const std::string& valid) {
   const std::string q = CastFrom("q", o_.query_type, DataType::kFloat);
   const std::string columns = Call("Transpose <perm = [0, 2, 1]>", {rows});
   const std::string dots = Call("MatMul", {q, columns});
-  const std::string factor = Constant("factor", StrCat("value_float: float = ", o_.scale));
+  const std::string factor = Constant(
+      "factor", StrCat("value_float: float = ", absl::StrFormat("%.9e", o_.attributes.scale)));
   const std::string scores = Call("Mul", {dots, factor});
   const std::string mask = Call("Unsqueeze", {valid, Ints({1})});
   Set("neg_inf", StrCat("Log (", Float(0), ")"));
@@ -161,20 +165,20 @@ std::string SparseMlaBody::Text() {
     rows = DenseRows();
   } else {
     Comment("the listed rows");
-    rows = ListedRows(
-        {"kv_cache", "indices", o_.has_lens ? "topk_lens" : "", "block_size", o_.block_size});
+    rows = ListedRows({"kv_cache", "indices", o_.has_lens ? "topk_lens" : "", "block_size",
+                       o_.attributes.block_size});
   }
   std::string valid = valid_;
   if (o_.has_extra) {
     const std::string more =
         ListedRows({"extra_kv_cache", "extra_indices", o_.has_extra_lens ? "extra_topk_lens" : "",
-                    "extra_block_size", o_.extra_block_size});
+                    "extra_block_size", o_.attributes.extra_block_size});
     valid = Call("Concat <axis = 1>", {valid, valid_});
     rows = Call("Concat <axis = 1>", {rows, more});
   }
-  if (o_.guard) {
-    rows = Call("Where", {Call("Unsqueeze", {valid, Ints({2})}), rows, Float(0)});
-  }
+  // What row 0, which stands in for rows that are not listed, holds must not matter, even if it is
+  // not finite.
+  rows = Call("Where", {Call("Unsqueeze", {valid, Ints({2})}), rows, Float(0)});
   Softmax(rows, valid);
   const bool bytes = o_.attributes.format != LatentFormat::kPlain;
   return StrCat("<domain: \"pagefuse\", opset_import: [\"\" : ", bytes ? 26 : 23, "]>\n",

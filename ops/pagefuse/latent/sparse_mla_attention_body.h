@@ -20,11 +20,6 @@ class SparseMlaBody : private pagefuse_ops::BodyWriter {
     DataType cache_type = DataType::kBfloat16;
     bool has_lens = false, has_sink = false, has_extra = false, has_extra_lens = false;
     bool dense = false, has_lse = true;
-    // What row 0, which stands in for rows that are not listed, holds must not matter, even if it
-    // is not finite. Graphs of models do not care.
-    bool guard = false;
-    // How attributes are written: numbers, or "@name" for a matcher to bind.
-    std::string scale, block_size, extra_block_size;
   };
 
   explicit SparseMlaBody(Options options) : o_(std::move(options)) {}
@@ -34,8 +29,8 @@ class SparseMlaBody : private pagefuse_ops::BodyWriter {
   // One cache and what is written of it.
   struct Source {
     std::string cache, indices, lens;  // lens: empty if there are none
-    std::string block_size;            // name of the attribute, and its number or reference
-    std::string block_size_value;
+    std::string block_size;            // name of the attribute, and its number
+    int64_t block_size_value = 0;
   };
 
   std::string ValidListed(const Source& source, const std::string& indices);

@@ -123,24 +123,22 @@ constexpr char kOverlap[] = R"(
   all_scores = Concat <axis = 2> (scores_before, new_scores)
 )";
 
-DecompositionVariant Variant(int64_t ratio, bool overlap) {
-  return {overlap ? "overlap" : "apart",
-          StrCat("WindowCompress (kv, gate, bias) => (rows) {\n",
-                 "  ratio = Constant <value_ints: ints = [", ratio, "]> ()\n", kWindows,
-                 overlap ? kOverlap
-                         : "  values = Identity (kv_windows)\n  all_scores = Identity (scores)\n",
-                 R"(  window_axis = Constant <value_ints: ints = [2]> ()
+std::string Body(int64_t ratio, bool overlap) {
+  return StrCat(
+      "WindowCompress (kv, gate, bias) => (rows) {\n", "  ratio = Constant <value_ints: ints = [",
+      ratio, "]> ()\n", kWindows,
+      overlap ? kOverlap : "  values = Identity (kv_windows)\n  all_scores = Identity (scores)\n",
+      R"(  window_axis = Constant <value_ints: ints = [2]> ()
   weights = Softmax <axis = 2> (all_scores)
   weighted = Mul (values, weights)
   rows = ReduceSum <keepdims = 0> (weighted, window_axis)
-})"),
-          {{"ratio", Attribute{ratio, "", ""}}, {"overlap", Attribute{int64_t{overlap}, "", ""}}}};
+})");
 }
 
-absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+absl::StatusOr<std::string> Decompose(const Node& node) {
   PF_ASSIGN_OR_RETURN(const int64_t ratio, node.IntAttribute("ratio", 1));
   PF_ASSIGN_OR_RETURN(const int64_t overlap, node.IntAttribute("overlap", 0));
-  return Variant(ratio, overlap != 0);
+  return Body(ratio, overlap != 0);
 }
 
 // Whole windows only.
@@ -166,9 +164,6 @@ OpDef WindowCompressDef() {
       .Types("T", {DataType::kFloat})
       .Let("windows", "S / ratio, rounded down", Windows)
       .Decomposition(Decompose)
-      .Variants([] {
-        return std::vector<DecompositionVariant>{Variant(4, true), Variant(128, false)};
-      })
       .AddKernel({.name = "reference", .run = Run});
 }
 

@@ -24,35 +24,23 @@ constexpr Ports kOut({{"y", "T", "[..., N]"}});
 // Not looked up in templates: clang 14 takes no consteval call there.
 constexpr int kXPort = kIn["x"], kWGatePort = kIn["w_gate"], kWUpPort = kIn["w_up"];
 
-// Both cut off at `limit`.
-enum class Cut { kNone, kLimit };
-
-DecompositionVariant Variant(const std::string& name, bool trans_b, Cut cut = Cut::kNone) {
-  const bool cuts = cut == Cut::kLimit;
-  const Activation activation = *ActivationFromName(name);
+absl::StatusOr<std::string> Decompose(const Node& node) {
+  PF_ASSIGN_OR_RETURN(const Gate gate, GateOf(node));
+  PF_ASSIGN_OR_RETURN(const int64_t trans_b, node.IntAttribute("transB", 0));
+  const bool cuts = gate.limit != Gate::kNoLimit;
   const std::string turned =
       "  gate_rows = Transpose <perm = [1, 0]> (w_gate)\n"
       "  up_rows = Transpose <perm = [1, 0]> (w_up)\n";
   const std::string limits =
       "  number = Constant <value_float: float = @limit> ()\n  limit = CastLike (number, x)\n"
       "  lowest = Neg (limit)\n";
-  return {
-      absl::StrCat(name, trans_b ? ".transB" : "", cuts ? ".limit" : ""),
-      absl::StrCat("GatedLinear (x, w_gate, w_up) => (y) {\n", trans_b ? turned : "",
-                   cuts ? limits : "", "  gate = MatMul (x, ", trans_b ? "gate_rows" : "w_gate",
-                   ")\n", cuts ? "  gate_below = Min (gate, limit)\n" : "",
-                   GateText(activation, cuts ? "gate_below" : "gate", "activated"),
-                   "  up = MatMul (x, ", trans_b ? "up_rows" : "w_up", ")\n",
-                   cuts ? "  up_within = Clip (up, lowest, limit)\n" : "", "  y = Mul (activated, ",
-                   cuts ? "up_within" : "up", ")\n}"),
-      {{"activation", Attribute{name, "", ""}}, {"transB", Attribute{int64_t{trans_b}, "", ""}}}};
-}
-
-absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
-  PF_ASSIGN_OR_RETURN(const Gate gate, GateOf(node));
-  PF_ASSIGN_OR_RETURN(const std::string name, node.StringAttribute("activation", ""));
-  PF_ASSIGN_OR_RETURN(const int64_t trans_b, node.IntAttribute("transB", 0));
-  return Variant(name, trans_b != 0, gate.limit == Gate::kNoLimit ? Cut::kNone : Cut::kLimit);
+  return absl::StrCat("GatedLinear (x, w_gate, w_up) => (y) {\n", trans_b ? turned : "",
+                      cuts ? limits : "", "  gate = MatMul (x, ", trans_b ? "gate_rows" : "w_gate",
+                      ")\n", cuts ? "  gate_below = Min (gate, limit)\n" : "",
+                      GateText(gate.activation, cuts ? "gate_below" : "gate", "activated"),
+                      "  up = MatMul (x, ", trans_b ? "up_rows" : "w_up", ")\n",
+                      cuts ? "  up_within = Clip (up, lowest, limit)\n" : "",
+                      "  y = Mul (activated, ", cuts ? "up_within" : "up", ")\n}");
 }
 
 absl::StatusOr<ProductSpec> SpecOf(const Node& node) {
@@ -117,16 +105,6 @@ OpDef GatedLinearDef() {
       .Attr("limit", 0.0f, "above 0: x * w_gate is cut off above it, x * w_up also below -limit")
       .Types("T", {DataType::kFloat, DataType::kFloat16, DataType::kBfloat16})
       .Decomposition(Decompose)
-      .Variants([] {
-        std::vector<DecompositionVariant> variants;
-        for (const char* activation : {"gelu_tanh", "gelu", "silu"}) {
-          for (const bool trans_b : {false, true}) {
-            variants.push_back(Variant(activation, trans_b));
-            variants.push_back(Variant(activation, trans_b, Cut::kLimit));
-          }
-        }
-        return variants;
-      })
       .AddKernel({.name = "reference", .run = Reference})
       .AddKernel({.name = "linear", .dtypes = {DataType::kFloat}, .priority = 10, .run = Linear});
 }

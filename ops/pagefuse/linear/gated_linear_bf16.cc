@@ -23,26 +23,20 @@ absl::Status Infer(ShapeContext& c) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+absl::StatusOr<std::string> Decompose(const Node& node) {
   PF_ASSIGN_OR_RETURN(const Gate gate, GateOf(node));
   const bool cuts = gate.limit != Gate::kNoLimit;
-  PF_ASSIGN_OR_RETURN(const std::string name, node.StringAttribute("activation", ""));
-  return DecompositionVariant{
-      StrCat(name, cuts ? ".limit" : ""),
-      StrCat(
-          "GatedLinearBf16 (x, w) => (y) {\n", RoundedText("x"),
-          DecodedBf16Text(Bf16Lead::kGateAndUp),
-          "  first = Constant <value_int: int = 0> ()\n  second = Constant <value_int: int = 1> ()\n",
-          "  w_gate = Gather <axis = 0> (weight, first)\n",
-          "  w_up = Gather <axis = 0> (weight, second)\n",
-          cuts ? "  limit = Constant <value_float: float = @limit> ()\n  lowest = Neg (limit)\n"
-               : "",
-          "  gated = MatMul (rounded, w_gate)\n", cuts ? "  gate_below = Min (gated, limit)\n" : "",
-          GateText(gate.activation, cuts ? "gate_below" : "gated", "activated"),
-          "  upped = MatMul (rounded, w_up)\n",
-          cuts ? "  up_within = Clip (upped, lowest, limit)\n" : "", "  y = Mul (activated, ",
-          cuts ? "up_within" : "upped", ")\n}"),
-      {}};
+  return StrCat(
+      "GatedLinearBf16 (x, w) => (y) {\n", RoundedText("x"), DecodedBf16Text(Bf16Lead::kGateAndUp),
+      "  first = Constant <value_int: int = 0> ()\n  second = Constant <value_int: int = 1> ()\n",
+      "  w_gate = Gather <axis = 0> (weight, first)\n",
+      "  w_up = Gather <axis = 0> (weight, second)\n",
+      cuts ? "  limit = Constant <value_float: float = @limit> ()\n  lowest = Neg (limit)\n" : "",
+      "  gated = MatMul (rounded, w_gate)\n", cuts ? "  gate_below = Min (gated, limit)\n" : "",
+      GateText(gate.activation, cuts ? "gate_below" : "gated", "activated"),
+      "  upped = MatMul (rounded, w_up)\n",
+      cuts ? "  up_within = Clip (upped, lowest, limit)\n" : "", "  y = Mul (activated, ",
+      cuts ? "up_within" : "upped", ")\n}");
 }
 
 // What one call computes from.

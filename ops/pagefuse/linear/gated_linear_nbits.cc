@@ -47,26 +47,22 @@ absl::Status Infer(ShapeContext& c) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+absl::StatusOr<std::string> Decompose(const Node& node) {
   PF_ASSIGN_OR_RETURN(const Gate gate, GateOf(node));
   const bool cuts = gate.limit != Gate::kNoLimit;
-  PF_ASSIGN_OR_RETURN(const std::string name, node.StringAttribute("activation", ""));
   PF_ASSIGN_OR_RETURN(const NBitsSizes s, NBitsSizes::Of(node));
   const auto product = [&](const std::string& y, const std::string& w) {
     return StrCat("  ", y, " = com.microsoft.MatMulNBits <K = ", s.k, ", N = ", s.n,
                   ", bits = ", s.bits, ", block_size = ", s.block, "> (x, ", w, ", ", w,
                   "_scales)\n");
   };
-  return DecompositionVariant{
-      name,
-      StrCat("GatedLinearNBits (x, gate, gate_scales, up, up_scales) => (y) {\n",
-             cuts ? "  limit = Constant <value_float: float = @limit> ()\n  lowest = Neg (limit)\n"
-                  : "",
-             product("gated", "gate"), cuts ? "  gate_below = Min (gated, limit)\n" : "",
-             GateText(gate.activation, cuts ? "gate_below" : "gated", "activated"),
-             product("upped", "up"), cuts ? "  up_within = Clip (upped, lowest, limit)\n" : "",
-             "  y = Mul (activated, ", cuts ? "up_within" : "upped", ")\n}"),
-      {}};
+  return StrCat(
+      "GatedLinearNBits (x, gate, gate_scales, up, up_scales) => (y) {\n",
+      cuts ? "  limit = Constant <value_float: float = @limit> ()\n  lowest = Neg (limit)\n" : "",
+      product("gated", "gate"), cuts ? "  gate_below = Min (gated, limit)\n" : "",
+      GateText(gate.activation, cuts ? "gate_below" : "gated", "activated"), product("upped", "up"),
+      cuts ? "  up_within = Clip (upped, lowest, limit)\n" : "", "  y = Mul (activated, ",
+      cuts ? "up_within" : "upped", ")\n}");
 }
 
 // What one call computes from.

@@ -44,13 +44,10 @@ absl::Status Validate(const KernelArgs& args) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<DecompositionVariant> Decompose(const Node&) {
-  return DecompositionVariant{
-      "rows",
-      StrCat("GatherBf16 (w, indices) => (y) {\n", DecodedBf16Text(Bf16Lead::kNone),
-             "  table = Transpose <perm = [1, 0]> (weight)\n",
-             "  y = Gather <axis = 0> (table, indices)\n}"),
-      {}};
+absl::StatusOr<std::string> Decompose(const Node&) {
+  return StrCat("GatherBf16 (w, indices) => (y) {\n", DecodedBf16Text(Bf16Lead::kNone),
+                "  table = Transpose <perm = [1, 0]> (weight)\n",
+                "  y = Gather <axis = 0> (table, indices)\n}");
 }
 
 absl::Status Run(KernelArgs& args) {

@@ -86,28 +86,23 @@ absl::Status Linear(KernelArgs& args) {
 }
 
 // What exporters write: a copy of the matrix for every row. Indices of GatherND are 64 bits wide.
-DecompositionVariant Variant(bool trans_b, bool casts, int64_t repeat = 1) {
+absl::StatusOr<std::string> Decompose(const Node& node) {
+  PF_ASSIGN_OR_RETURN(const int64_t trans_b, node.IntAttribute("transB", 0));
+  PF_ASSIGN_OR_RETURN(const int64_t repeat, RepeatOf(node));
+  const Value* ids = node.input(kIn["expert_ids"]);
+  const bool casts = ids != nullptr && ids->dtype() == DataType::kInt32;
   const char* axis = trans_b ? "last" : "middle";
   const char* factors = trans_b ? "matrices, vectors" : "vectors, matrices";
   const char* rows = repeat == 1 ? "x" : "repeated";
-  return {absl::StrCat(trans_b ? "columns" : "rows", casts ? "_int32" : ""),
-          absl::StrCat(
-              "GroupedMatMul (x, expert_ids, weights) => (y) {\n",
-              repeat == 1 ? std::string() : RepeatedRowsText(repeat),
-              "  last = Constant <value_ints: ints = [-1]> ()\n",
-              "  middle = Constant <value_ints: ints = [1]> ()\n",
-              casts ? "  ids = Cast <to = 7> (expert_ids)\n" : "  ids = Identity (expert_ids)\n",
-              "  index = Unsqueeze (ids, last)\n", "  matrices = GatherND (weights, index)\n",
-              "  vectors = Unsqueeze (", rows, ", ", axis, ")\n", "  products = MatMul (", factors,
-              ")\n", "  y = Squeeze (products, ", axis, ")\n}"),
-          {{"transB", Attribute{int64_t{trans_b}, "", ""}}}};
-}
-
-absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
-  PF_ASSIGN_OR_RETURN(const int64_t trans_b, node.IntAttribute("transB", 0));
-  const Value* ids = node.input(kIn["expert_ids"]);
-  PF_ASSIGN_OR_RETURN(const int64_t repeat, RepeatOf(node));
-  return Variant(trans_b != 0, ids != nullptr && ids->dtype() == DataType::kInt32, repeat);
+  return absl::StrCat(
+      "GroupedMatMul (x, expert_ids, weights) => (y) {\n",
+      repeat == 1 ? std::string() : RepeatedRowsText(repeat),
+      "  last = Constant <value_ints: ints = [-1]> ()\n",
+      "  middle = Constant <value_ints: ints = [1]> ()\n",
+      casts ? "  ids = Cast <to = 7> (expert_ids)\n" : "  ids = Identity (expert_ids)\n",
+      "  index = Unsqueeze (ids, last)\n", "  matrices = GatherND (weights, index)\n",
+      "  vectors = Unsqueeze (", rows, ", ", axis, ")\n", "  products = MatMul (", factors, ")\n",
+      "  y = Squeeze (products, ", axis, ")\n}");
 }
 
 }  // namespace
@@ -126,9 +121,6 @@ OpDef GroupedMatMulDef() {
       .Types("Tind", {DataType::kInt32, DataType::kInt64})
       .Validate(Validate)
       .Decomposition(Decompose)
-      .Variants([] {
-        return std::vector<DecompositionVariant>{Variant(true, false), Variant(false, false)};
-      })
       .AddKernel({.name = "reference", .run = Reference})
       .AddKernel({.name = "linear", .dtypes = {DataType::kFloat}, .priority = 10, .run = Linear});
 }

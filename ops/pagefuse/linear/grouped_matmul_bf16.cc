@@ -36,18 +36,16 @@ absl::Status Validate(const KernelArgs& args) {
 }
 
 // The matrices of all experts, then a copy for every row, as exporters write it.
-absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+absl::StatusOr<std::string> Decompose(const Node& node) {
   PF_ASSIGN_OR_RETURN(const int64_t repeat, RepeatOf(node));
-  return DecompositionVariant{
-      "stack",
-      StrCat("GroupedMatMulBf16 (x, expert_ids, w) => (y) {\n", DecodedBf16Text(Bf16Lead::kExperts),
-             RepeatedRowsText(repeat), RoundedText("repeated"),
-             "  last = Constant <value_ints: ints = [-1]> ()\n",
-             "  middle = Constant <value_ints: ints = [1]> ()\n",
-             "  ids = Cast <to = 7> (expert_ids)\n  index = Unsqueeze (ids, last)\n",
-             "  matrices = GatherND (weight, index)\n", "  vectors = Unsqueeze (rounded, middle)\n",
-             "  products = MatMul (vectors, matrices)\n  y = Squeeze (products, middle)\n}"),
-      {}};
+  return StrCat("GroupedMatMulBf16 (x, expert_ids, w) => (y) {\n",
+                DecodedBf16Text(Bf16Lead::kExperts), RepeatedRowsText(repeat),
+                RoundedText("repeated"), "  last = Constant <value_ints: ints = [-1]> ()\n",
+                "  middle = Constant <value_ints: ints = [1]> ()\n",
+                "  ids = Cast <to = 7> (expert_ids)\n  index = Unsqueeze (ids, last)\n",
+                "  matrices = GatherND (weight, index)\n",
+                "  vectors = Unsqueeze (rounded, middle)\n",
+                "  products = MatMul (vectors, matrices)\n  y = Squeeze (products, middle)\n}");
 }
 
 // What one call computes from.

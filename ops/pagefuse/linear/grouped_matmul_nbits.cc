@@ -41,7 +41,7 @@ absl::Status Validate(const KernelArgs& args) {
 }
 
 // The matrices of all experts, then a copy for every row, as exporters write it.
-absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+absl::StatusOr<std::string> Decompose(const Node& node) {
   PF_ASSIGN_OR_RETURN(const NBitsSizes s, NBitsSizes::Of(node));
   const auto& codes = node.input(kIn["weights"])->shape();
   const auto experts =
@@ -50,18 +50,15 @@ absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
   PF_ASSIGN_OR_RETURN(const int64_t repeat, RepeatOf(node));
   NBitsSizes all = s;
   all.n = *experts * s.n;
-  return DecompositionVariant{
-      StrCat("int", s.bits),
-      StrCat("GroupedMatMulNBits (x, expert_ids, weights, scales) => (y) {\n",
-             microsoft_ops::DecodedRowsText(all, "weights", microsoft_ops::ZeroPoints::kNone),
-             "  stack = Constant <value_ints: ints = [", *experts, ", ", s.n, ", ", s.k,
-             "]> ()\n  stacked = Reshape (decoded, stack)\n",
-             "  last = Constant <value_ints: ints = [-1]> ()\n",
-             "  ids = Cast <to = 7> (expert_ids)\n  index = Unsqueeze (ids, last)\n",
-             "  matrices = GatherND (stacked, index)\n", RepeatedRowsText(repeat),
-             "  vectors = Unsqueeze (repeated, last)\n",
-             "  products = MatMul (matrices, vectors)\n  y = Squeeze (products, last)\n}"),
-      {}};
+  return StrCat("GroupedMatMulNBits (x, expert_ids, weights, scales) => (y) {\n",
+                microsoft_ops::DecodedRowsText(all, "weights", microsoft_ops::ZeroPoints::kNone),
+                "  stack = Constant <value_ints: ints = [", *experts, ", ", s.n, ", ", s.k,
+                "]> ()\n  stacked = Reshape (decoded, stack)\n",
+                "  last = Constant <value_ints: ints = [-1]> ()\n",
+                "  ids = Cast <to = 7> (expert_ids)\n  index = Unsqueeze (ids, last)\n",
+                "  matrices = GatherND (stacked, index)\n", RepeatedRowsText(repeat),
+                "  vectors = Unsqueeze (repeated, last)\n",
+                "  products = MatMul (matrices, vectors)\n  y = Squeeze (products, last)\n}");
 }
 
 // What one call computes from. Points into the arguments: scales are float.

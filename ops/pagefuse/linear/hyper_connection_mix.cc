@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
-#include <vector>
 
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
@@ -123,7 +122,8 @@ std::string BalanceText(int step, const std::string& from, const std::string& to
                 step, ")\n");
 }
 
-DecompositionVariant Variant(const Attributes& a) {
+absl::StatusOr<std::string> Decompose(const Node& node) {
+  PF_ASSIGN_OR_RETURN(const Attributes a, ReadAttributes(node));
   const int64_t m = a.streams;
   std::string text = StrCat(
       R"(HyperConnectionMix (logits, scale, base) => (pre, post, comb) {
@@ -160,14 +160,7 @@ DecompositionVariant Variant(const Attributes& a) {
     StrAppend(&text, BalanceText(step, StrCat("c_", step),
                                  step + 1 == steps ? "comb" : StrCat("c_", step + 1)));
   }
-  return {StrCat("streams_", m, "_rounds_", a.rounds),
-          text + "}",
-          {{"streams", Attribute{m, "", ""}}, {"rounds", Attribute{a.rounds, "", ""}}}};
-}
-
-absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
-  PF_ASSIGN_OR_RETURN(const Attributes a, ReadAttributes(node));
-  return Variant(a);
+  return text + "}";
 }
 
 }  // namespace
@@ -189,8 +182,6 @@ OpDef HyperConnectionMixDef() {
       .Attr("post_factor", kDefaultPost, "of post")
       .Types("T", {DataType::kFloat})
       .Decomposition(Decompose)
-      .Variants(
-          [] { return std::vector<DecompositionVariant>{Variant({.streams = 4, .rounds = 20})}; })
       .AddKernel({.name = "reference", .run = Run});
 }
 

@@ -21,14 +21,11 @@ absl::Status Infer(ShapeContext& c) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+absl::StatusOr<std::string> Decompose(const Node& node) {
   const bool adds = node.input(kIn["bias"]) != nullptr;
-  return DecompositionVariant{
-      adds ? "bias" : "plain",
-      StrCat("MatMulBf16 (x, w", adds ? ", bias" : "", ") => (y) {\n", RoundedText("x"),
-             DecodedBf16Text(Bf16Lead::kNone), "  ", adds ? "product" : "y",
-             " = MatMul (rounded, weight)\n", adds ? "  y = Add (product, bias)\n" : "", "}"),
-      {}};
+  return StrCat("MatMulBf16 (x, w", adds ? ", bias" : "", ") => (y) {\n", RoundedText("x"),
+                DecodedBf16Text(Bf16Lead::kNone), "  ", adds ? "product" : "y",
+                " = MatMul (rounded, weight)\n", adds ? "  y = Add (product, bias)\n" : "", "}");
 }
 
 // What one call computes from.

@@ -102,29 +102,4 @@ absl::StatusOr<TurboQuantBody> ReadTurboQuantBody(const Node& node, const TurboQ
   return body;
 }
 
-std::vector<TurboQuantBody> TurboQuantVariantBodies() {
-  std::vector<TurboQuantBody> bodies;
-  for (const TurboQuantPreset& preset : kTurboQuantPresets) {
-    TurboQuantBody body;
-    body.key_bits = preset.key_bits;
-    body.value_bits = preset.value_bits;
-    body.norm_correction = preset.norm_correction;
-    body.has_centroids = true;
-    if (!body.has_rotated_keys()) {
-      bodies.push_back(body);
-      continue;
-    }
-    for (const bool has_rotation : {true, false}) {
-      body.has_rotation = has_rotation;
-      bodies.push_back(body);
-    }
-  }
-  return bodies;
-}
-
-std::string TurboQuantVariantName(const TurboQuantBody& body) {
-  return StrCat("k", body.key_bits, "v", body.value_bits, body.norm_correction ? "_nc" : "",
-                body.has_rotation ? "_rotation" : "");
-}
-
 }  // namespace pagefuse::pagefuse_ops

@@ -64,9 +64,4 @@ CacheRows TurboQuantSlots(const TensorArg& cache);
 absl::StatusOr<TurboQuantBody> ReadTurboQuantBody(const Node& node, const TurboQuantPorts& ports,
                                                   int64_t head_size);
 
-// The mixes of bits that have a name, with and without norm correction where keys have norms; for
-// variants. The centroids are an input.
-std::vector<TurboQuantBody> TurboQuantVariantBodies();
-std::string TurboQuantVariantName(const TurboQuantBody& body);
-
 }  // namespace pagefuse::pagefuse_ops

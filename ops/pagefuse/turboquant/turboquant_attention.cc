@@ -9,8 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_format.h"
-
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/kernels/attention/paged_attention_hwy.h"
@@ -117,19 +115,7 @@ absl::Status Hwy(KernelArgs& args) {
   return absl::OkStatus();
 }
 
-DecompositionVariant MakeVariant(PagedAttentionBody::Options options, std::string name) {
-  const TurboQuantBody& body = *options.turboquant;
-  DecompositionVariant variant;
-  variant.name = std::move(name);
-  variant.attributes = {
-      {"key_bits", Attribute{int64_t{body.key_bits}, "", ""}},
-      {"value_bits", Attribute{int64_t{body.value_bits}, "", ""}},
-      {"norm_correction", Attribute{static_cast<int64_t>(body.norm_correction), "", ""}}};
-  variant.text = PagedAttentionBody(std::move(options)).Text();
-  return variant;
-}
-
-absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+absl::StatusOr<std::string> Decompose(const Node& node) {
   PagedAttentionBody::Options options;
   PF_ASSIGN_OR_RETURN(
       options.turboquant,
@@ -139,36 +125,14 @@ absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
   options.has_query_start_loc = node.input(kIn["query_start_loc"]) != nullptr;
   options.has_lse = node.output(1) != nullptr;
   PF_ASSIGN_OR_RETURN(static_cast<AttentionRules&>(options.attributes), ReadRules(node));
-  options.form.sliding_window = StrCat(options.attributes.sliding_window);
-  options.form.softcap = absl::StrFormat("%.9g", options.attributes.softcap);
   if (const Value* sink = node.input(kIn["head_sink"])) {
     options.has_sink = true;
     options.sink_type = sink->dtype();
   }
   if (node.attribute("scale") != nullptr) {
-    PF_ASSIGN_OR_RETURN(const float scale, node.FloatAttribute("scale", 0));
-    options.form.scale = absl::StrFormat("%.9g", scale);
+    PF_ASSIGN_OR_RETURN(options.attributes.scale, node.FloatAttribute("scale", 0));
   }
-  return MakeVariant(options, TurboQuantVariantName(*options.turboquant));
-}
-
-std::vector<DecompositionVariant> Variants() {
-  std::vector<DecompositionVariant> variants;
-  for (const TurboQuantBody& body : TurboQuantVariantBodies()) {
-    for (const DataType type : {DataType::kFloat, DataType::kFloat16, DataType::kBfloat16}) {
-      for (const bool has_starts : {true, false}) {
-        PagedAttentionBody::Options options;
-        options.turboquant = body;
-        options.query_type = options.compute_type = options.output_type = type;
-        options.has_query_start_loc = has_starts;
-        options.form.scale = "@scale";
-        variants.push_back(
-            MakeVariant(options, StrCat(TurboQuantVariantName(body), "_", DataTypeName(type),
-                                        has_starts ? "" : "_decode")));
-      }
-    }
-  }
-  return variants;
+  return PagedAttentionBody(std::move(options)).Text();
 }
 
 }  // namespace
@@ -195,7 +159,6 @@ OpDef TurboQuantAttentionDef() {
       .InferShapes(Infer)
       .Validate(Validate)
       .Decomposition(Decompose)
-      .Variants(Variants)
       .AddKernel({.name = "reference", .run = Reference})
       .AddKernel({.name = "hwy", .priority = 10, .run = Hwy});
 }

@@ -1,7 +1,6 @@
 // TurboQuantDequant: whole sequences of TurboQuant slots as float16. Equals vLLM's
 // _tq_full_dequant_kv and the inverse rotation that follows it.
 #include <string>
-#include <vector>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
@@ -98,12 +97,12 @@ absl::Status Validate(const KernelArgs& args) {
   return ValidateCentroids(args, kPorts);
 }
 
-// What decides the nodes; sizes are numbers or "@attribute".
+// What decides the nodes.
 struct DequantText {
   TurboQuantBody body;
   bool inverse_rotate = false;
-  std::string head_size;
-  std::string max_seq_len;  // empty: all positions of the table
+  int64_t head_size = 0;
+  int64_t max_seq_len = 0;  // 0: all positions of the table
 };
 
 void WriteSlots(const DequantText& text, BodyWriter& w) {
@@ -115,7 +114,7 @@ void WriteSlots(const DequantText& text, BodyWriter& w) {
   const std::string tail = w.Add("Shape <start = 2> (kv_cache)");
   const std::string shape =
       w.Add(StrCat("Concat <axis = 0> (", batch, ", ", positions, ", ", tail, ")"));
-  if (text.max_seq_len.empty()) {
+  if (text.max_seq_len == 0) {
     w.Set("slots", StrCat("Reshape (", gathered, ", ", shape, ")"));
     return;
   }
@@ -172,39 +171,14 @@ std::string BodyText(const DequantText& text) {
                 ") => (key, value) {\n", w.lines(), "}\n");
 }
 
-DecompositionVariant MakeVariant(const DequantText& text, std::string name) {
-  const auto number = [](int64_t value) { return Attribute{value, "", ""}; };
-  DecompositionVariant variant{std::move(name), BodyText(text), {}};
-  variant.attributes = {{"key_bits", number(text.body.key_bits)},
-                        {"value_bits", number(text.body.value_bits)},
-                        {"norm_correction", number(text.body.norm_correction ? 1 : 0)},
-                        {"inverse_rotate", number(text.inverse_rotate ? 1 : 0)}};
-  if (text.max_seq_len.empty()) variant.attributes.emplace_back("max_seq_len", number(0));
-  return variant;
-}
-
-absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+absl::StatusOr<std::string> Decompose(const Node& node) {
   PF_ASSIGN_OR_RETURN(const DequantAttributes a, ReadAttributes(node));
   DequantText text;
   PF_ASSIGN_OR_RETURN(text.body, ReadTurboQuantBody(node, kPorts, a.head_size));
   text.inverse_rotate = a.inverse_rotate;
-  text.head_size = StrCat(a.head_size);
-  if (a.max_seq_len > 0) text.max_seq_len = StrCat(a.max_seq_len);
-  return MakeVariant(text, TurboQuantVariantName(text.body));
-}
-
-std::vector<DecompositionVariant> Variants() {
-  std::vector<DecompositionVariant> variants;
-  for (const TurboQuantBody& body : TurboQuantVariantBodies()) {
-    DequantText text;
-    text.body = body;
-    text.head_size = "@head_size";
-    if (!body.has_rotation) variants.push_back(MakeVariant(text, TurboQuantVariantName(body)));
-    if (!body.has_rotated_keys()) continue;
-    text.inverse_rotate = true;
-    variants.push_back(MakeVariant(text, StrCat(TurboQuantVariantName(body), "_inverse")));
-  }
-  return variants;
+  text.head_size = a.head_size;
+  text.max_seq_len = a.max_seq_len;
+  return BodyText(text);
 }
 
 }  // namespace
@@ -230,7 +204,6 @@ OpDef TurboQuantDequantDef() {
       .InferShapes(CheckRotation)
       .Validate(Validate)
       .Decomposition(Decompose)
-      .Variants(Variants)
       .AddKernel({.name = "reference", .run = RunCall<MakeCall, DequantTurboQuant>})
       .AddKernel({.name = "hwy", .priority = 10, .run = RunCall<MakeCall, DequantTurboQuantHwy>});
 }

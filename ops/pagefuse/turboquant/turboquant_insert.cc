@@ -92,14 +92,7 @@ std::string BodyText(const InsertText& text) {
                 ") => (kv_cache_out) {\n", SlotNodes(), w.lines(), "}\n");
 }
 
-DecompositionVariant MakeVariant(const InsertText& text, std::string name) {
-  DecompositionVariant variant{std::move(name), BodyText(text), {}};
-  variant.attributes = {{"key_bits", Attribute{int64_t{text.body.key_bits}, "", ""}},
-                        {"value_bits", Attribute{int64_t{text.body.value_bits}, "", ""}}};
-  return variant;
-}
-
-absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+absl::StatusOr<std::string> Decompose(const Node& node) {
   InsertText text;
   PF_ASSIGN_OR_RETURN(text.body,
                       ReadTurboQuantBody(node, kPorts, NumberOf(node, kIn["key"], 2).value_or(-1)));
@@ -108,20 +101,7 @@ absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
                                 NumberOf(node, kIn["key"], 2).value_or(-1)};
   text.has_padding =
       format.head_size < 0 || NumberOf(node, kIn["kv_cache"], 3).value_or(-1) != format.SlotBytes();
-  return MakeVariant(text, TurboQuantVariantName(text.body));
-}
-
-std::vector<DecompositionVariant> Variants() {
-  std::vector<DecompositionVariant> variants;
-  for (TurboQuantBody body : TurboQuantVariantBodies()) {
-    body.norm_correction = false;  // does not touch what is stored
-    for (const DataType type : {DataType::kFloat, DataType::kBfloat16}) {
-      variants.push_back(MakeVariant(
-          {body, type},
-          StrCat(TurboQuantVariantName(body), type == DataType::kFloat ? "" : "_cast")));
-    }
-  }
-  return variants;
+  return BodyText(text);
 }
 
 }  // namespace
@@ -143,7 +123,6 @@ OpDef TurboQuantInsertDef() {
       .InferShapes(CheckRotation)
       .Validate(Validate)
       .Decomposition(Decompose)
-      .Variants(Variants)
       .Alias(kOut["kv_cache_out"], kIn["kv_cache"])
       .AddKernel({.name = "reference", .run = RunCall<MakeCall, InsertTurboQuant>})
       .AddKernel({.name = "hwy", .priority = 10, .run = RunCall<MakeCall, InsertTurboQuantHwy>});

@@ -7,7 +7,6 @@
 #include "pagefuse/ir/text/text.h"
 #include "pagefuse/ops/evaluate/evaluate.h"
 #include "pagefuse/passes/edit/match_failure.h"
-#include "pagefuse/passes/edit/slot_filter.h"
 #include "pagefuse/passes/rewrite/pattern.h"
 
 namespace pagefuse {
@@ -194,7 +193,7 @@ absl::StatusOr<std::string> Assumptions(RegionComparison& comparison, const Mode
     PF_RETURN_IF_ERROR(comparison.Run({.seed = 77, .padding = true}));
     const absl::Status same = comparison.Compare(text);
     if (absl::IsUnimplemented(same)) return same;
-    if (!same.ok()) assumes = kSlotsAreNotNegative;
+    if (!same.ok()) assumes = "slots are not negative";
   }
   PF_ASSIGN_OR_RETURN(const int others, CountOtherPowers(comparison, text));
   if (others == 0) return assumes;

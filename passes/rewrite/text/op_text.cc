@@ -313,20 +313,20 @@ class Builder {
       body.typed.push_back(!port.type.empty());
     }
     // What graphs are looked through for: the whole one first, of which the others are parts.
-    std::vector<DecompositionVariant> variants;
+    std::vector<DecompositionForm> texts;
     for (const Form& form : forms) {
       std::string name;
       for (const int input : form.without) {
         StrAppend(&name, name.empty() ? "without " : ", ", body.inputs[static_cast<size_t>(input)]);
       }
-      variants.push_back({.name = std::move(name), .text = form.plain, .attributes = {}});
+      texts.push_back({.name = std::move(name), .text = form.plain});
     }
-    std::reverse(variants.begin(), variants.end());
-    def.Variants([variants] { return variants; });
-    def.Decomposition([forms](const Node& call) -> absl::StatusOr<DecompositionVariant> {
+    std::reverse(texts.begin(), texts.end());
+    def.Forms(std::move(texts));
+    def.Decomposition([forms](const Node& call) {
       const auto form = std::find_if(forms.begin(), forms.end() - 1,
                                      [&call](const Form& one) { return LeavesOut(one, call); });
-      return DecompositionVariant{.name = "", .text = form->plain, .attributes = {}};
+      return form->plain;
     });
     for (Form& form : forms) {
       body.forms.push_back({std::move(form.without), std::move(form.function)});

@@ -14,8 +14,8 @@
 //   # ---- after
 //   (x, weight) => (y) { ... }
 //
-// `# match-op: pagefuse.Op` in place of the first text matches the decompositions of an op. A new
-// `# rule:` starts the next rule.
+// `# match-op: acme.Op` in place of the first text matches the body of an op as text. A new `# rule:`
+// starts the next rule.
 #pragma once
 
 #include <string>
