@@ -28,7 +28,8 @@ double Seconds(int runs, const Run& run) {
 std::string Prose(const char* path) {
   if (path != nullptr) return pagefuse::ReadFile(path).value_or("");
   std::string text;
-  for (const char* name : {"README.md", "docs/architecture.md", "docs/passes.md", "docs/ops.md"}) {
+  for (const char* name :
+       {"README.md", "docs/architecture.md", "docs/passes.md", "docs/kv_cache.md"}) {
     text += pagefuse::ReadFile(std::string(PAGEFUSE_SOURCE_DIR "/") + name).value_or("");
   }
   return text;

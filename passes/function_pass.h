@@ -1,4 +1,4 @@
-// Passes that are one function.
+// Makes a pass of a single function.
 #pragma once
 
 #include <functional>

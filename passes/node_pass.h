@@ -1,4 +1,4 @@
-// A pass that looks at one node after the other.
+// The base of passes that look at one node after the other.
 #pragma once
 
 #include <string>

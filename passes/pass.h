@@ -1,4 +1,4 @@
-// Passes: what one is, what it may ask, and how it reports what it did and why it did not.
+// Declares what a pass is, what it may ask, and how it reports what it did and why it did not.
 #pragma once
 
 #include <functional>

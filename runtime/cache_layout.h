@@ -1,5 +1,5 @@
-// The cache of a paged graph as its metadata and inputs describe it: groups, tensors, and the feeds
-// of a step.
+// The cache of a paged graph as its metadata and inputs describe it: cache groups, cache tensors,
+// and the feeds of a step.
 #pragma once
 
 #include <cstdint>

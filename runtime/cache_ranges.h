@@ -1,4 +1,5 @@
-// How large keys and values of a model become: what scales of a quantised cache are made from.
+// Measures how large the keys and values of a model become, from which the scales of a quantised
+// cache are made.
 #pragma once
 
 #include <cstdint>

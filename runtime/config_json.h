@@ -1,4 +1,5 @@
-// The JSON files of a model's folder, read: values by name, errors with file, field, expected and found.
+// Reads the JSON files of a model's folder: values by name, and errors with file, field, expected
+// and found.
 #pragma once
 
 #include <cstdint>

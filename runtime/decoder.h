@@ -1,5 +1,5 @@
-// A decoder, however it can run: its graph paged, with continuous batching, else as it was
-// exported.
+// A decoder that runs in the best way its graph allows: paged with continuous batching, or else as
+// it was exported.
 #pragma once
 
 #include <functional>

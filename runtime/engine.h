@@ -1,4 +1,4 @@
-// The engine: prompts in, tokens out, many sequences in one packed step.
+// The engine takes prompts and gives tokens, with many sequences in one packed step.
 #pragma once
 
 #include <chrono>

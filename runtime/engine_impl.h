@@ -1,4 +1,4 @@
-// What an engine consists of.
+// The parts of an engine, private to engine*.cc.
 #pragma once
 
 #include <memory>

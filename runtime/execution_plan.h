@@ -1,5 +1,5 @@
-// What a session decides once: the steps in order, the kernel of each, and which values share
-// memory.
+// The decisions that a session makes once: the steps in order, the kernel of each, and which values
+// share memory.
 #pragma once
 
 #include <cstdint>

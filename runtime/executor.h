@@ -1,5 +1,5 @@
-// Runs a plan: shapes first, then memory, then the kernel, step by step. What follows from shapes
-// is found out once for runs in a row whose shapes are the same.
+// Runs a plan step by step: shapes first, then memory, then the kernel. What follows from shapes is
+// computed once for consecutive runs with the same shapes.
 #pragma once
 
 #include <map>

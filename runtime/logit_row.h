@@ -1,4 +1,4 @@
-// A row of logits whose largest elements are found without looking at all of it again and again.
+// A row of logits that finds its largest elements without looking at all of it again and again.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Where each storage lies in the arena: offsets from lifetimes, so that storages alive at the same
-// time never overlap.
+// Assigns each storage an offset in the arena by its lifetime, so that storages that are alive at
+// the same time never overlap.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What the files beside a graph say of the model: tokens with a meaning, and its limit.
+// What the files beside a graph say of the model: its special tokens, its limits and its sampling.
 #pragma once
 
 #include <cstdint>

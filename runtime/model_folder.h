@@ -1,4 +1,5 @@
-// A model's folder as people download it: which file is the graph, and what lies beside it.
+// Finds the files of a model's folder as people download it: which file is the graph, and what lies
+// beside it.
 #pragma once
 
 #include <string>

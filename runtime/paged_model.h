@@ -1,5 +1,4 @@
-// A paged graph with its cache: the session, the cache tensors, and the feeds of a step in one
-// place.
+// A paged graph together with its cache: the session, the cache tensors, and the feeds of a step.
 #pragma once
 
 #include <cstdint>

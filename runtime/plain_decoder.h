@@ -1,6 +1,6 @@
-// A decoder that runs as it was exported, one sequence at a time: what is left to a graph that
-// cannot be paged. Over its own past where it has one, else from the first token again for every
-// new one.
+// A decoder that runs its graph as it was exported, one sequence at a time, which is how a graph
+// that cannot be paged generates. It runs over the past of the graph where the graph has one, and
+// otherwise from the first token again for every new one.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The inputs and outputs of a decoder that runs as it was exported.
+// Finds the inputs and outputs of a decoder that runs as it was exported.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Which requests of a batch begin alike.
+// Finds which requests of a batch begin with the same tokens.
 #pragma once
 
 #include <cstdint>

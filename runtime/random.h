@@ -1,4 +1,5 @@
-// Random numbers by counter: the same for a seed and a place, whatever was drawn before.
+// Random numbers by counter: a seed and a position always give the same number, whatever was drawn
+// before.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// What is asked of a decoder, and what comes back.
+// What a decoder is asked for, and what it returns.
 #pragma once
 
 #include <cstdint>

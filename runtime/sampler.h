@@ -1,4 +1,4 @@
-// From a row of logits to a token.
+// Chooses a token by a row of logits.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The scheduler: which requests get how many tokens in the next packed step.
+// The scheduler decides which requests get how many tokens in the next packed step.
 #pragma once
 
 #include <cstdint>

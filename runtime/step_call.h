@@ -1,4 +1,4 @@
-// The call of a step as the last run left it, so that a run with the same shapes need not infer
+// The call of a step as the last run left it, so that a run with the same shapes does not infer
 // them again.
 #pragma once
 

@@ -1,4 +1,5 @@
-// Members of a JSON object, read with their types; errors say where, what was expected and what is there.
+// Reads members of a JSON object with their types; errors say where, what was expected and what is
+// there.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// UTF-8: its characters, and what is not one.
+// Decodes and encodes UTF-8, and detects bytes that are not UTF-8.
 #pragma once
 
 #include <cstddef>

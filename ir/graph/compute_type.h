@@ -1,4 +1,4 @@
-// The type that a graph computes in, which says how exact its results can be.
+// Finds the type that a graph computes in, which says how exact its results can be.
 #pragma once
 
 #include "pagefuse/ir/graph/graph.h"

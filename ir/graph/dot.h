@@ -1,4 +1,4 @@
-// Pictures: a graph in the language of Graphviz.
+// Prints a graph in the language of Graphviz, as a picture.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Paths that files name: taken only where they stay inside of the folder.
+// Resolves paths that files name, and accepts them only where they stay inside the folder.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// The exporter's inner functions: the mirror of import_graph.h.
+// The inner functions of the exporter, which mirror import_graph.h.
 #pragma once
 
 #include <map>

@@ -1,4 +1,4 @@
-// Tensor data beside a model file: found, checked and mapped.
+// Finds, checks and maps tensor data that lies in files beside a model file.
 #pragma once
 
 #include <map>

@@ -1,5 +1,5 @@
-// The importer's inner functions: graphs, nodes and attributes. All of them take the fields they
-// understand out of the message, and keep the serialised rest as unknown_fields.
+// The inner functions of the importer, for graphs, nodes and attributes. All of them take the
+// fields they understand out of the message, and keep the serialised rest as unknown_fields.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// TensorProto and SparseTensorProto -> Tensor.
+// Imports TensorProto and SparseTensorProto as Tensor.
 #pragma once
 
 #include <string>

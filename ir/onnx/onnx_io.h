@@ -1,4 +1,4 @@
-// Import and export of ONNX protobuf files (IR 8 to 14, any opset).
+// Imports and exports ONNX protobuf files (IR 8 to 14, any opset).
 #pragma once
 
 #include <span>

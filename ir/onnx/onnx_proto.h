@@ -1,5 +1,4 @@
-// What import and export share: libonnx's messages, and access to fields that are newer than they
-// are.
+// What import and export share: libonnx's messages, and access to fields that are newer than these.
 #pragma once
 
 #include <string>

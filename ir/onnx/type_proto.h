@@ -1,4 +1,4 @@
-// TypeProto <-> the dtype and shape of a value.
+// Converts between TypeProto and the dtype and shape of a value.
 #pragma once
 
 #include "absl/status/status.h"

@@ -1,4 +1,4 @@
-// Reading a file that was written for other runtimes (body_domains.h) as it was.
+// Restores the fused graph from a file that was written for other runtimes (body_domains.h).
 #pragma once
 
 #include <onnx/onnx_pb.h>

@@ -1,4 +1,4 @@
-// How much memory there is for this process.
+// Tells how much memory this process may use.
 #pragma once
 
 #include <cstdint>

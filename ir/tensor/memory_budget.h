@@ -1,4 +1,4 @@
-// How much memory the buffers of one user, a session for one, may take together.
+// Limits how much memory the buffers of one user, such as a session, may take together.
 #pragma once
 
 #include <atomic>

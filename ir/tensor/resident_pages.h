@@ -1,4 +1,4 @@
-// Gives the memory of mapped files back while the tensors on them live on.
+// Returns the memory of mapped files to the system while the tensors on them live on.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Types as the text form says them, and what the parser leaves to protobuf.
+// Converts between types and their text, and leaves to protobuf what the text form cannot say.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Which format the cache of each layer gets: what the options kv_cache and kv_cache_skip_layers say.
+// Decides which format the cache of each layer gets, from the options kv_cache and
+// kv_cache_skip_layers.
 #pragma once
 
 #include <cstdint>

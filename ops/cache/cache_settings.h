@@ -1,4 +1,5 @@
-// What the paged cache of a graph is, read off the graph and not off what was asked for.
+// Reads the settings of the paged cache off a graph, independently of the options that were asked
+// for.
 #pragma once
 
 #include <cstdint>

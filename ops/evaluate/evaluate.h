@@ -1,5 +1,5 @@
-// Plain evaluation of nodes and graphs on tensors: the oracle for tests, constant folding and
-// --verify. Simple, not fast.
+// Evaluates nodes and graphs on tensors, simply rather than fast: the oracle of tests, constant
+// folding and --verify.
 #pragma once
 
 #include <map>

@@ -1,5 +1,5 @@
-// Rows of a decoder's outputs that belong to padding. Nobody reads them, and what a graph computes
-// there hangs on rounding: they are not compared.
+// Finds the rows of a decoder's outputs that belong to padding. Nobody reads them, and what a graph
+// computes there depends on rounding, so they are not compared.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What one run of a model may take before it ends in ResourceExhausted.
+// The limits on what one run of a model may use before it ends in ResourceExhausted.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Types and shapes of an op's outputs as its body gives them, for ops whose ports do not tell.
+// Infers the types and shapes of an op's outputs from its body, for ops whose ports do not tell
+// them.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// What was inferred of calls of functions, so that a body is looked at once for each kind of call,
-// however often it is called.
+// Remembers what was inferred of calls of functions, so that a body is inferred once for each kind
+// of call, however often it is called.
 #pragma once
 
 #include <optional>

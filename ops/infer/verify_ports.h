@@ -1,4 +1,4 @@
-// That all nodes of a model have the inputs and outputs which their ops require.
+// Checks that all nodes of a model have the inputs and outputs that their ops require.
 #pragma once
 
 #include <vector>

@@ -1,7 +1,9 @@
 #include "pagefuse/ops/registry/docs.h"
 
 #include <algorithm>
+#include <map>
 #include <type_traits>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_join.h"
@@ -127,9 +129,9 @@ void AppendDecompositions(const OpDef& op, std::string& page) {
 }
 
 void AppendOp(const OpDef& op, std::string& page) {
-  StrAppend(&page, "\n### ", op.name(), "\n\n");
+  StrAppend(&page, "\n## ", op.name(), "\n\n");
   if (!op.doc().empty()) StrAppend(&page, op.doc(), " ");
-  StrAppend(&page, "Since version ", op.since(), ".\n");
+  StrAppend(&page, "Since version ", op.since(), " of ", DomainName(op.domain()), ".\n");
   AppendPorts("input", op.inputs(), page);
   AppendPorts("output", op.outputs(), page);
   AppendAttributes(op, page);
@@ -144,22 +146,66 @@ void AppendOp(const OpDef& op, std::string& page) {
   AppendDecompositions(op, page);
 }
 
+// The family under which ops.inc lists the ops of a domain: ai.onnx.preview is a part of ONNX too.
+std::string_view Family(std::string_view domain) {
+  if (domain.empty() || domain.starts_with("ai.onnx")) return "onnx";
+  return domain == "com.microsoft" ? "microsoft" : domain;
+}
+
+struct Page {
+  std::string name;
+  std::string title;
+  std::vector<const OpDef*> ops = {};
+};
+
+// The pages, with the ops of the registry on them.
+std::vector<Page> PagesOf(const OpRegistry& registry) {
+  std::vector<Page> pages;
+  std::map<std::pair<std::string_view, std::string_view>, size_t> page_of;
+#define PF_OP_PAGE(page, title) pages.push_back({#page, title});
+#define PF_OP(family, op) page_of[{#family, #op}] = pages.size() - 1;
+#include "pagefuse/ops/registry/ops.inc"
+#undef PF_OP
+  for (const OpDef* op : registry.ops()) {
+    // A domain that is not built in gets a page when its first op is met.
+    const auto [entry, is_new] = page_of.try_emplace({Family(op->domain()), op->name()}, 0);
+    if (is_new) {
+      const auto same = std::find_if(pages.begin(), pages.end(),
+                                     [&](const Page& page) { return page.name == op->domain(); });
+      entry->second = same - pages.begin();
+      if (same == pages.end()) pages.push_back({op->domain(), op->domain()});
+    }
+    pages[entry->second].ops.push_back(op);
+  }
+  return pages;
+}
+
+constexpr char kGenerated[] =
+    "Generated from the definitions in `ops/`; a test fails when this page is stale. Written anew by "
+    "`pagefuse ops --emit-docs docs`.\n";
+
+std::string PageText(const Page& page) {
+  std::string text = StrCat("# Ops of ", page.title, "\n\n", kGenerated);
+  for (const OpDef* op : page.ops) AppendOp(*op, text);
+  return text;
+}
+
 }  // namespace
 
-std::string OpsReference(const OpRegistry& registry) {
-  std::string page =
-      "# Ops\n\nGenerated from the definitions in `ops/`; a test fails when this page is stale, "
-      "and rewrites it with "
-      "`PAGEFUSE_UPDATE_TESTS=1`.\n";
-  std::string domain = "-";
-  for (const OpDef* op : registry.ops()) {
-    if (op->domain() != domain) {
-      domain = op->domain();
-      StrAppend(&page, "\n## ", DomainName(domain), "\n");
-    }
-    AppendOp(*op, page);
+std::vector<ReferencePage> OpsReference(const OpRegistry& registry) {
+  std::vector<ReferencePage> result = {
+      {"ops.md", StrCat("# Ops\n\n", kGenerated, "\n| page | ops |\n|---|---|\n")}};
+  for (const Page& page : PagesOf(registry)) {
+    if (page.ops.empty()) continue;
+    const std::string path = StrCat("ops/", page.name, ".md");
+    const auto link = [&](std::string* out, const OpDef* op) {
+      StrAppend(out, "[", op->name(), "](", path, "#", absl::AsciiStrToLower(op->name()), ")");
+    };
+    StrAppend(&result[0].text, "| [", page.title, "](", path, ") | ",
+              absl::StrJoin(page.ops, ", ", link), " |\n");
+    result.push_back({path, PageText(page)});
   }
-  return page;
+  return result;
 }
 
 }  // namespace pagefuse

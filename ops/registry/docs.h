@@ -1,14 +1,21 @@
-// The reference page of all ops, generated from their definitions.
+// The reference of all ops, generated from their definitions.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "pagefuse/ops/registry/registry.h"
 
 namespace pagefuse {
 
-// The page as Markdown (docs/ops.md): for each op its meaning, ports, attributes, types, kernels
-// and decomposition. The same registry always gives the same text.
-std::string OpsReference(const OpRegistry& registry = OpRegistry::Global());
+struct ReferencePage {
+  std::string path;  // in docs/: "ops/onnx_logic.md"
+  std::string text;  // Markdown
+};
+
+// First the index, ops.md, which links every op; then the pages that ops.inc names, and one for
+// each domain that it does not know. A page gives for each op its meaning, ports, attributes, types,
+// kernels and decomposition. The same registry always gives the same text.
+std::vector<ReferencePage> OpsReference(const OpRegistry& registry = OpRegistry::Global());
 
 }  // namespace pagefuse

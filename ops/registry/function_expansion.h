@@ -1,4 +1,4 @@
-// How large a model becomes when the bodies of its functions take the place of their calls.
+// Computes how large a model becomes when calls of functions are replaced by the bodies.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Why ops of the standard are not computed.
+// The reasons why some ops of the standard are not supported.
 #pragma once
 
 #include <cstdint>

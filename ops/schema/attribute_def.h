@@ -1,4 +1,4 @@
-// What an op declares of an attribute.
+// The declaration of an attribute of an op.
 #pragma once
 
 #include <cstdint>

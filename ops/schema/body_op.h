@@ -1,5 +1,5 @@
 // Ops whose attributes hold graphs: If, Loop, Scan, FlexAttention and Elementwise. The op says
-// which graph runs when, and on what; who runs it is the evaluator's or the executor's matter.
+// which graph runs when and on what; the evaluator or the executor runs it.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,5 @@
-// Which contents an inference asks for: besides types and shapes, what its answer depends on.
+// Records which contents of tensors an inference asked for, since its answer depends on them
+// besides types and shapes.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What a node has where it says nothing.
+// The values of attributes that a node leaves at their default.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
-// Ops of which nothing is known but their ports and their kernels: those of libraries that were
-// written for another runtime.
+// Ops of which only ports and kernels are known: those of libraries that were written for another
+// runtime.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Function bodies with the attributes of one call put in.
+// The body of a function with the attributes of one call filled in.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Sizes of what nodes make.
+// Computes the sizes in bytes of what nodes output.
 #pragma once
 
 #include <cstdint>

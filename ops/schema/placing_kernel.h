@@ -1,4 +1,4 @@
-// Kernels that tell the shapes of their outputs themselves, while they run.
+// Kernels that tell the shapes of their outputs while they run.
 #pragma once
 
 #include <cstdint>

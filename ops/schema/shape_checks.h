@@ -1,4 +1,4 @@
-// Comparisons of shapes as far as they are known, and the checks that inference makes of them.
+// Compares shapes as far as they are known, and makes the checks of shape inference.
 #pragma once
 
 #include <optional>

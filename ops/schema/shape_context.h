@@ -1,4 +1,4 @@
-// What an op's shape inference sees of a node, and where it puts its answer.
+// What an op's shape inference reads of a node, and where it puts its result.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// The language of declared shapes and types (op_def.h says what its texts mean), parsed.
+// Parses the language of declared shapes and types, which op_def.h explains.
 #pragma once
 
 #include <optional>

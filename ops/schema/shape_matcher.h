@@ -1,4 +1,4 @@
-// The declared shapes of an op against the shapes of one node.
+// Matches the declared shapes of an op with the shapes of a node.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// The declared ports of an op in parsed form, and what their sizes stand for at one node.
+// The declared ports of an op in parsed form, and the values of their sizes at one node.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Sizes in declarations: "H/G * D", "2 * W", "block_size * 584".
+// Expressions of sizes in declarations: "H/G * D", "2 * W", "block_size * 584".
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What the type variables of an op stand for at one node.
+// The types that the type variables of an op stand for at one node.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// The types that a node of an op may have, written out: for hosts that choose what an output is by
-// the types of the inputs alone, from a table.
+// Lists the combinations of types that a node of an op may have, for hosts that choose the type of
+// an output from a table by the types of the inputs alone.
 #pragma once
 
 #include <optional>

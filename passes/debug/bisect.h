@@ -1,4 +1,4 @@
-// Which rewrite of a pipeline first breaks what a model gives.
+// Finds the first rewrite of a pipeline that changes the results of a model.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Models as text in which only what matters is left, and how two texts differ.
+// Prints models as text in which only what matters is left, and shows how two such texts differ.
 #pragma once
 
 #include <string>

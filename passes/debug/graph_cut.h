@@ -1,4 +1,4 @@
-// A part of a graph as a graph of its own.
+// Cuts a part of a graph out as a graph of its own.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// What two graphs do differently, whatever their values are called and in whichever order their nodes
-// stand.
+// Compares what two graphs compute, whatever their values are called and in whichever order their
+// nodes stand.
 #pragma once
 
 #include <map>

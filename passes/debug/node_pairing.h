@@ -1,4 +1,4 @@
-// Which node of one graph is which of another.
+// Pairs the nodes of one graph with those of another.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// One pass test file: what to run, the graph before, and what has to come out.
+// Reads a pass test file: which passes run, the graph before, and the graph that must come out.
 #pragma once
 
 #include <map>

@@ -1,4 +1,4 @@
-// A smaller model that still fails a check for the same reason.
+// Reduces a model to a smaller one that still fails a check for the same reason.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Smaller dims for a case that is being reduced.
+// Makes the dims of a case smaller while it is being reduced.
 #pragma once
 
 #include <cstdint>

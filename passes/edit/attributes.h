@@ -1,4 +1,4 @@
-// The attributes of a node that a pass makes.
+// A list of attributes by name, for nodes that passes add.
 #pragma once
 
 #include <initializer_list>

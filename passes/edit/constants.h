@@ -1,4 +1,4 @@
-// Comparing constants by what they mean: numbers, not bytes.
+// Compares constants by the numbers that they hold, not by their bytes.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// Short ways to add nodes and constants to a graph at a given place.
+// Adds nodes and constants to a graph at a given place.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Small steps that passes share: walking all graphs of a model, replacing values, creating typed
-// nodes.
+// Small edits of graphs that passes share: walking all graphs of a model, replacing values,
+// creating typed nodes.
 #pragma once
 
 #include <cstdint>

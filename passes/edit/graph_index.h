@@ -1,5 +1,5 @@
-// Where the nodes of a graph are: by op type, and in which order. Kept up to date while rules
-// rewrite.
+// An index of the nodes of a graph, by op type and in topological order, which rules keep up to
+// date while they rewrite.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What comes into a graph and goes out of it, taken away or exchanged.
+// Removes and replaces the inputs and outputs of a graph.
 #pragma once
 
 #include "pagefuse/ir/graph/graph.h"

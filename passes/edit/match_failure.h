@@ -1,4 +1,5 @@
-// Why something is left as it is, told the same way everywhere.
+// Makes the status by which a pass says why it leaves something as it is, worded the same way
+// everywhere.
 #pragma once
 
 #include <type_traits>

@@ -1,4 +1,4 @@
-// Short walks from a node, through nodes that carry a value on.
+// Walks a short way from a node, through nodes that carry a value on.
 #pragma once
 
 #include <functional>

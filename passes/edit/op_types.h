@@ -1,4 +1,4 @@
-// Nodes by the type of their op.
+// Tests whether a node is of one of several ops.
 #pragma once
 
 #include <algorithm>

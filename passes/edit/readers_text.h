@@ -1,4 +1,4 @@
-// The readers of a value, for messages that refuse a second one.
+// Tells how many readers a value has, and names them in messages that refuse a second one.
 #pragma once
 
 #include <string>

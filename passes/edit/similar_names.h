@@ -1,4 +1,4 @@
-// What somebody may have meant by a name that is not there.
+// Suggests which name a user may have meant where the given name does not exist.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What a Slice takes, read once for all who ask.
+// Reads which range a Slice takes of each axis.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// The nodes of a function body in place of a node that calls it.
+// Replaces a node that calls a function by the nodes of the function body.
 #pragma once
 
 #include <vector>

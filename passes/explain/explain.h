@@ -1,4 +1,4 @@
-// What tells why things are as they are, and changes nothing.
+// The pass that explains what did not fuse, and changes nothing.
 #pragma once
 
 #include <memory>

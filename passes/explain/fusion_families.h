@@ -1,5 +1,6 @@
-// What a place in a graph is by what it is made of: attention, a rotary embedding, a write into a
-// cache. A place that became a fused op is made of that op, and of no family any more.
+// Classifies a place in a graph by the nodes that it consists of: attention, a rotary embedding, a
+// write into a cache. A place that became a fused op consists of that op and belongs to no family
+// any more.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// What fused in each layer of a decoder, and what one layer lacks that others have.
+// Tells what fused in each layer of a decoder, and what one layer lacks that others have.
 #pragma once
 
 #include <map>

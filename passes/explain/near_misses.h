@@ -1,5 +1,5 @@
-// What misses say to whoever asks why a rule did not fire: the nearest of each place, and places
-// that failed alike as one.
+// Prepares match failures for whoever asks why a rule did not fire: the nearest one of each place,
+// with places that failed alike reported as one.
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
-// unfused-places: which places are of a family of fusions, were taken up by no fused op, and why.
+// unfused-places: reports the places that belong to a family of fusions and that no fused op took,
+// and why.
 //
 // Places are found by what they are made of (fusion_families.h), in one walk over the graph. Only
 // where there are some, the rules that could take them up are asked for their nearest miss there;
@@ -181,13 +182,14 @@ class Finder {
 }  // namespace
 
 std::unique_ptr<Pass> UnfusedPlaces(bool pages) {
-  return MakePass("unfused-places",
-                  "Tells which attention got no pages, which fusions were to be expected and did "
-                  "not fire, and why; changes nothing.",
-                  [pages](Model& model, PassContext& context) -> absl::StatusOr<bool> {
-                    PF_RETURN_IF_ERROR(Finder(model, context, pages).Run());
-                    return false;
-                  });
+  return MakePass(
+      "unfused-places",
+      "Reports each attention without a paged cache and each place where an expected fusion did "
+      "not fire, with the reason, and changes nothing.",
+      [pages](Model& model, PassContext& context) -> absl::StatusOr<bool> {
+        PF_RETURN_IF_ERROR(Finder(model, context, pages).Run());
+        return false;
+      });
 }
 
 }  // namespace pagefuse

@@ -1,4 +1,4 @@
-// The passes of stage fuse.
+// The passes of the stage fuse.
 #pragma once
 
 #include <memory>
@@ -7,13 +7,13 @@
 
 namespace pagefuse {
 
-// Before FuseRopeQuant.
+// Runs before FuseRopeQuant, which expects rows as heads.
 std::unique_ptr<Pass> RotatedHeads();
 std::unique_ptr<Pass> FuseRopeQuant();
 std::unique_ptr<Pass> FusePagedAttention();
-// Query, rotation and insert of rows that a window keeps, in one op.
+// Fuses norm and rotation of queries, and rotation and insert of the rows that a window keeps.
 std::unique_ptr<Pass> FuseWindowRows();
-// Rotation of an indexer's queries and the factors of its weights, in one op.
+// Fuses the rotation of an indexer's queries with the factors of its weights.
 std::unique_ptr<Pass> FuseIndexQueries();
 std::unique_ptr<Pass> FusePagedOutput();
 std::unique_ptr<Pass> FuseSparseMla();

@@ -1,4 +1,4 @@
-// What bodies and graphs are rewritten to for runtimes that lack an op, a type or a kernel.
+// Rewrites bodies and graphs for runtimes that lack an op, a type or a kernel.
 #pragma once
 
 #include "absl/status/status.h"

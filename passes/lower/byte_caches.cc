@@ -1,4 +1,4 @@
-// byte-caches: caches of float8 come and go as bytes.
+// byte-caches: turns float8 caches that are inputs and outputs of the graph into uint8.
 #include <string>
 #include <vector>
 
@@ -51,7 +51,8 @@ absl::StatusOr<bool> MakeBytes(Model& model, PassContext& context) {
 }  // namespace
 
 std::unique_ptr<Pass> ByteCaches() {
-  return MakePass(kName, "Makes float8 caches that enter and leave the graph uint8.", MakeBytes);
+  return MakePass(kName, "Turns float8 caches that are inputs and outputs of the graph into uint8.",
+                  MakeBytes);
 }
 
 }  // namespace pagefuse

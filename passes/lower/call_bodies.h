@@ -1,4 +1,4 @@
-// Functions for the bodies of calls: what a runtime without an op finds under its name.
+// Makes the functions for the bodies of calls: what a runtime without an op finds under its name.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
-// The passes of stage export: a fused graph becomes a file that other runtimes read. They run when
-// ONNX is written, never before a graph is run here; import undoes what they do to calls
-// (ir/graph/body_domains.h).
+// The passes of the stage export, which lower a fused graph to a file that other runtimes read.
+// They run when ONNX is written, never before a graph is run here; import undoes what they do to
+// calls (ir/graph/body_domains.h).
 #pragma once
 
 #include <cstdint>
@@ -20,15 +20,16 @@ inline PassOption TargetOpsetOption() {
   return {"target_opset", "opset of ai.onnx that is written, 21"};
 }
 
-// All of them, in order.
+// All passes of the stage, in order.
 std::vector<std::unique_ptr<Pass>> ExportPasses();
 
-// Inputs and outputs of float8 become uint8: a function's float8 ports are refused by ONNX Runtime.
-// Ops tell what the bytes are by their attributes.
+// Turns inputs and outputs of float8 into uint8, since ONNX Runtime refuses float8 ports of
+// functions. The attributes of ops tell what the bytes are.
 std::unique_ptr<Pass> ByteCaches();
-// A model-local function for each distinct body of a fused op.
+// Writes a model-local function for each distinct body of a fused op.
 std::unique_ptr<Pass> WriteBodies();
-// Ops newer than the target: BitCast and float8 in arithmetic, others by bodies.
+// Replaces ops that are newer than the target: BitCast and float8 by arithmetic, others by calls of
+// bodies.
 std::unique_ptr<Pass> LowerOpset();
 
 // What was written: "bodies: GatedLinear 1, PagedAttention 2 (193 nodes); opset 21, IR 10".

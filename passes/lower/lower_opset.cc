@@ -1,6 +1,6 @@
-// lower-opset: ops that are newer than the opset of the file. BitCast and float8 become arithmetic,
-// others calls of functions that say what they mean. Where an op has neither, the file keeps the
-// opset that knows the op.
+// lower-opset: replaces ops that are newer than the opset of the file. BitCast and float8 become
+// arithmetic, other ops calls of functions that say what they mean. Where an op has neither, the
+// file keeps the opset that knows the op.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -211,8 +211,8 @@ int64_t BodyNodes(const Model& model) {
 std::unique_ptr<Pass> LowerOpset() {
   return MakePass(
       kName,
-      "Brings a graph to an opset that other runtimes know: newer ops are calls of functions, bits "
-      "of numbers are computed.",
+      "Lowers a graph to an opset that other runtimes support: newer ops become calls of "
+      "functions, and BitCast and float8 become arithmetic.",
       LowerAll, {TargetOpsetOption()});
 }
 

@@ -1,5 +1,5 @@
-// write-bodies: a fused op is a call of a function that says what it computes, so that a runtime
-// which does not have the op runs its body.
+// write-bodies: makes a fused op a call of a function that says what it computes, so that a runtime
+// that does not have the op runs the body.
 #include <map>
 #include <memory>
 #include <string>
@@ -119,7 +119,8 @@ absl::StatusOr<bool> WriteAll(Model& model, PassContext& context) {
 std::unique_ptr<Pass> WriteBodies() {
   return MakePass(
       kName,
-      "Writes a model-local function for every distinct body of a fused op or one of a plug-in.",
+      "Writes a model-local function for each distinct body of a fused op or of an op of a "
+      "plug-in.",
       WriteAll);
 }
 

@@ -1,4 +1,4 @@
-// Ops in the words of their decompositions.
+// Replaces nodes by the decompositions of their ops.
 #pragma once
 
 #include "absl/status/status.h"

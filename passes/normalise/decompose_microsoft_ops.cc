@@ -1,6 +1,5 @@
-// decompose-microsoft-ops: ops of com.microsoft that hold an attention, or the embedding before it, are
-// written out in standard ops, as their decompositions say, so that what reads graphs by meaning
-// sees projection, heads, masks and caches.
+// decompose-microsoft-ops: decomposes the ops of com.microsoft that hold an attention, or the embedding
+// before it, into standard ops, so that analyses see projection, heads, masks and caches.
 //
 //   y, present = com.microsoft.Attention <num_heads = H> (x, w, b, mask_index, past)
 //     =>  q, k, v = heads of the three parts of x w + b
@@ -60,10 +59,11 @@ absl::StatusOr<bool> WriteOutAll(Model& model, PassContext& context) {
 }  // namespace
 
 std::unique_ptr<Pass> DecomposeMicrosoftOps() {
-  return MakePass(kName,
-                  "Writes out Attention, MultiHeadAttention, RotaryEmbedding, "
-                  "EmbedLayerNormalization and products of heads of com.microsoft.",
-                  WriteOutAll);
+  return MakePass(
+      kName,
+      "Decomposes Attention, MultiHeadAttention, RotaryEmbedding, EmbedLayerNormalization and "
+      "the FusedMatMul of attention heads of com.microsoft into standard ops.",
+      WriteOutAll);
 }
 
 }  // namespace pagefuse

@@ -1,6 +1,6 @@
-// decompose-sink-attention: pagefuse.SinkAttention, which a graph has that was fused without pages before, is
-// written out again, so that paging finds its softmax. Keys and values that heads share are repeated as
-// exporters repeat them:
+// decompose-sink-attention: decomposes pagefuse.SinkAttention, which a graph has that was fused
+// without pages before, so that paging finds its softmax. Keys and values that heads share are
+// repeated as exporters repeat them:
 //
 //   y = pagefuse.SinkAttention (q [B, H, ..], k [B, G, T, D], v, mask, sinks)
 //     =>  .. (q, Reshape (Expand (Unsqueeze (k, 2))) [B, H, T, D], ..)
@@ -70,7 +70,7 @@ absl::StatusOr<bool> ExpandAll(Model& model, PassContext& context) {
 }  // namespace
 
 std::unique_ptr<Pass> DecomposeSinkAttention() {
-  return MakePass(kName, "Puts the nodes of attention with sinks back.", ExpandAll);
+  return MakePass(kName, "Decomposes pagefuse.SinkAttention into standard ops.", ExpandAll);
 }
 
 }  // namespace pagefuse

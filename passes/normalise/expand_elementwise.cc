@@ -1,4 +1,4 @@
-// expand-elementwise: what fuse-elementwise put into one node are nodes again.
+// expand-elementwise: replaces the nodes that fuse-elementwise made by the nodes of their chains.
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
@@ -40,7 +40,8 @@ absl::StatusOr<bool> Expand(Model& model, PassContext& context) {
 }  // namespace
 
 std::unique_ptr<Pass> ExpandElementwise() {
-  return MakePass(kName, "Puts the nodes of fused elementwise chains back.", Expand);
+  return MakePass(
+      kName, "Replaces each pagefuse.Elementwise by the nodes of the chain that it holds.", Expand);
 }
 
 }  // namespace pagefuse

@@ -1,5 +1,6 @@
-// inline-functions: calls of model-local functions become their bodies, so that patterns see what
-// they hold. Functions that stand behind a registered op stay calls: the op is what they mean.
+// inline-functions: replaces calls of model-local functions by the bodies of the functions, so that
+// patterns see their nodes. Calls that stand for a registered op stay calls: the op is what they
+// mean.
 #include <algorithm>
 #include <iterator>
 #include <memory>
@@ -150,13 +151,14 @@ absl::Status CheckNoCalls(const Graph& graph, const FunctionIndex& functions,
 }  // namespace
 
 std::unique_ptr<Pass> InlineFunctions() {
-  return MakePass(kName,
-                  "Puts the bodies of model-local functions in place of their calls, unless the "
-                  "call is a registered op.",
-                  [](Model& model, PassContext& context) {
-                    RestorePluginCalls(model);
-                    return Inliner(model, context).Run();
-                  });
+  return MakePass(
+      kName,
+      "Replaces calls of model-local functions by the bodies of the functions, except calls "
+      "that stand for a registered op.",
+      [](Model& model, PassContext& context) {
+        RestorePluginCalls(model);
+        return Inliner(model, context).Run();
+      });
 }
 
 absl::Status InlineAllFunctions(Model& model) {

@@ -1,4 +1,5 @@
-// The forms that ops of ai.onnx had before the canonical opset, where the newer one says the same.
+// Converts forms that ops of ai.onnx had before the canonical opset, where the newer form says the
+// same.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// raise-opset: older models are brought to the opset of the canonical vocabulary, so that one
-// pattern serves them all. Where an op on the way changed its meaning and no rewrite is known here,
-// the import stays as it is.
+// raise-opset: converts older models to the opset of the canonical vocabulary, so that one pattern
+// serves them all. Where an op on the way changed its meaning and no rewrite is known here, the
+// import stays as it is.
 //
 // Attention-23 broadcasts its mask over the keys; Attention-24 takes a mask shorter than the keys
 // for one that hides the rest of them, a mask of one key too. So a mask is repeated to all keys
@@ -132,9 +132,11 @@ absl::StatusOr<bool> RaiseAll(Model& model, PassContext& context) {
 }  // namespace
 
 std::unique_ptr<Pass> RaiseOpset() {
-  return MakePass(kName,
-                  "Brings models of opset 9 and later to the opset of the canonical vocabulary.",
-                  RaiseAll);
+  return MakePass(
+      kName,
+      "Converts models of opset 9 and later to opset 24, which has the ops of the canonical "
+      "vocabulary.",
+      RaiseAll);
 }
 
 }  // namespace pagefuse

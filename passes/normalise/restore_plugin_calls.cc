@@ -1,4 +1,4 @@
-// Reading a file with bodies for ops of plug-ins, where the plug-in is loaded.
+// Restores the ops of loaded plug-ins when a file with bodies for these ops is read.
 #include <algorithm>
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-// Tells the inputs of a decoder apart by what the graph does with them.
+// Identifies the inputs of a decoder by what the graph does with them.
 #include <algorithm>
 
 #include "absl/container/flat_hash_set.h"

@@ -366,8 +366,11 @@ absl::StatusOr<bool> Insert(Model& model, PassContext& context) {
 }  // namespace
 
 std::unique_ptr<Pass> InsertPagedCache() {
-  return MakePass(kName, "Packs the step's tokens and puts a paged cache under every Attention.",
-                  Insert, {{"block_size", "tokens a block of the cache, 16 by default"}});
+  return MakePass(
+      kName,
+      "Packs the tokens of all sequences of a step and makes every Attention read and write a "
+      "paged cache.",
+      Insert, {{"block_size", "tokens a block of the cache, 16 by default"}});
 }
 
 }  // namespace pagefuse

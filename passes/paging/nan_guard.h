@@ -1,4 +1,4 @@
-// The guard of exporters against rows of attention that are NaN, kept on packed rows.
+// Keeps the guard of exporters against NaN rows of attention when the rows are packed.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
-// From heads-major values [1, H, T, D] to packed rows [T, H, D], without a transpose where the
-// graph allows.
+// Converts heads-major values [1, H, T, D] to packed rows [T, H, D], without a transpose where the
+// graph allows it.
 #pragma once
 
 #include "pagefuse/ir/graph/graph.h"

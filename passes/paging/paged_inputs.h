@@ -1,4 +1,4 @@
-// The inputs of a paged graph: how packed tokens take the place of [batch, sequence] inputs.
+// Replaces the [batch, sequence] inputs of a graph by those of packed tokens.
 #pragma once
 
 #include <string>

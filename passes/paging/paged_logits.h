@@ -1,4 +1,4 @@
-// The logits of a paged graph: which output they are, and their one form, float32 [1, T, V] called
+// Finds the logits of a paged graph and brings them to one form: float32 [1, T, V], called
 // "logits".
 #pragma once
 

@@ -1,4 +1,4 @@
-// The passes of stage page: from [B, S] tensors to packed tokens over a paged cache.
+// The passes of the stage page, which turn [B, S] tensors into packed tokens over a paged cache.
 #pragma once
 
 #include <memory>
@@ -7,10 +7,10 @@
 
 namespace pagefuse {
 
-// From a graph with past/present tensors, or one without any cache, to explicit cache inputs and
-// outputs. Options: block_size (16), 1 to kMaxBlockSize.
+// Turns a graph with past/present tensors, or one without any cache, into one with explicit cache
+// inputs and outputs. Options: block_size (16), 1 to kMaxBlockSize.
 std::unique_ptr<Pass> InsertPagedCache();
-// Logits of each sequence's last token only. Option logits=all keeps all rows.
+// Computes logits of each sequence's last token only. The option logits=all keeps all rows.
 std::unique_ptr<Pass> SelectLogits();
 
 }  // namespace pagefuse

@@ -1,4 +1,4 @@
-// select-logits: only the rows of each sequence's last token go through the last norm and the
+// select-logits: lets only the rows of each sequence's last token go through the last norm and the
 // vocabulary matrix.
 //
 //   hidden [1, T, H] -- RMSNormalization -- MatMul -- logits [1, T, V]

@@ -1,4 +1,4 @@
-// docs/passes.md, from the passes themselves.
+// Writes docs/passes.md from the passes themselves.
 #include <set>
 
 #include "absl/strings/str_join.h"
@@ -13,12 +13,12 @@ std::string PassReference() {
       "# Passes\n\n"
       "Generated from the passes in `passes/`; do not edit. Written anew by "
       "`PAGEFUSE_UPDATE_DOCS=1 build/release/passes_test`.\n\n"
-      "The pipeline, in order (tidying passes run again between stages); from `byte-caches` on, "
-      "what runs when ONNX is written:\n\n"
+      "These are the passes of the pipeline, in order; the passes that simplify graphs run again "
+      "between stages. The passes from `byte-caches` on run when ONNX is written.\n\n"
       "| pass | what it does |\n|---|---|\n";
   std::string rules;
   std::string options =
-      "\n## Options\n\nSet by `--option name=value`.\n\n| option | read by | what it sets |\n"
+      "\n## Options\n\nAn option is set by `--option name=value`.\n\n| option | read by | what it sets |\n"
       "|---|---|---|\n";
   std::set<std::string> seen;
   for (const auto& pass : AllPasses()) {

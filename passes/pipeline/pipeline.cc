@@ -30,158 +30,165 @@ class Passes {
 
 // Between stages: what was rewritten leaves views, sizes and casts behind.
 void Tidy(Passes& passes) {
-  // Computes what is constant, Constant nodes included.
+  // Computes nodes whose inputs are constants.
   passes.Add(ConstantFolding());
-  // Removes casts that change nothing or lose nothing.
+  // Removes casts that keep every value.
   passes.Add(SimplifyCasts());
-  // Joins and removes views; reads sizes from graph inputs.
+  // Merges and removes views, and reads sizes from graph inputs.
   passes.Add(SimplifyShapes());
-  // One form for equal sums.
+  // Brings equal arithmetic to one form.
   passes.Add(SimplifyArithmetic());
-  // Sums and choices by other ops.
+  // Recognises products, sums and selections that are computed by other ops.
   passes.Add(SimplifyProducts());
-  // One value for what is computed twice.
+  // Computes equal values once.
   passes.Add(Cse());
-  // Erases what nothing reads.
+  // Erases nodes that nothing reads.
   passes.Add(DeadCode());
 }
 
 // Functions, older opsets and ops of other tools become the ops of one opset, in one form.
 void Normalise(Passes& passes) {
-  // Bodies for calls, so that patterns see them.
+  // Inlines model-local functions, so that patterns see their nodes.
   passes.Add(InlineFunctions());
-  // Chains of elementwise ops, in a graph that was fused before, as the nodes that patterns know.
+  // Expands the elementwise chains of a graph that was fused before into the nodes that patterns
+  // match.
   passes.Add(ExpandElementwise());
-  // The opset that the vocabulary of the next stage needs.
+  // Converts older opsets to the one that the vocabulary of the next stage needs.
   passes.Add(RaiseOpset());
-  // Attention and embedding that ONNX Runtime's tools fused, in standard ops again.
+  // Decomposes attention and embedding that ONNX Runtime's tools fused.
   passes.Add(DecomposeMicrosoftOps());
-  // Attention with sinks of a graph that was fused before.
+  // Decomposes attention with sinks of a graph that was fused before.
   passes.Add(DecomposeSinkAttention());
-  // Rows cut out of constant tables, one for each token, are gathered by place: before sizes are
-  // read from inputs, since until then nothing is known of the length of what they meet.
+  // Gathers rows that are cut out of constant tables, one for each token. This comes before sizes are
+  // read from inputs: until then the number of such rows, and of what is computed from them, is
+  // unknown.
   passes.Add(ConstantFolding());
   passes.Add(GatherCutRows());
   Tidy(passes);
-  // Parts of constants are constants, without copies.
+  // Replaces contiguous parts of constants by constants on the same memory.
   passes.Add(ConstantViews());
-  // The same of tables that are computed from constants.
+  // Gathers rows that are cut out of tables which were only now folded to constants.
   passes.Add(GatherCutRows());
   Tidy(passes);
 }
 
 // Exporters' forms become the standard vocabulary.
 void Recognise(Passes& passes) {
-  // A row of a block table for every sequence.
+  // Gives block tables one row for each sequence.
   passes.Add(TablesBySequence());
-  // Codes of number formats, by what is computed.
+  // Recognises number formats by what a subgraph computes.
   passes.Add(RecogniseScalarFunctions());
-  // Rows written by slot.
+  // Writes rows by slot with ScatterND.
   passes.Add(EmbeddedRulePass("row-writes"));
-  // RMSNorm written out.
+  // Recognises written-out RMSNorm.
   passes.Add(EmbeddedRulePass("rms-norm"));
+  // Brings RMSNorm to the form that fusions match.
   passes.Add(RecogniseNormForms());
-  // x * sigmoid(x).
+  // Recognises x * sigmoid(x).
   passes.Add(EmbeddedRulePass("swish"));
-  // GELU written out.
+  // Recognises written-out GELU.
   passes.Add(EmbeddedRulePass("activation"));
-  // Products of rows that were sorted by their experts.
+  // Merges the products of rows that were sorted by expert.
   passes.Add(RecogniseSortedExperts());
+  // Removes the sorting of rows by expert and its inverse.
   passes.Add(UnsortedRows());
-  // Rows gathered once for each of their experts.
+  // Recognises rows that were copied once for each of their experts.
   passes.Add(RecogniseCopiedRows());
-  // Products with matrices that were gathered, one for each row.
+  // Fuses products with matrices that were gathered, one for each row.
   passes.Add(EmbeddedRulePass("grouped-matmul"));
-  // Tensors filled by slice assignments, halves of rotations among them.
+  // Recognises tensors that are filled by slice assignments, such as the halves of rotations.
   passes.Add(RecogniseFilledConcat());
-  // Rotary embedding written out.
+  // Recognises written-out rotary embedding by its nodes.
   passes.Add(EmbeddedRulePass("rope"));
-  // The same by element: neighbouring channels, heads behind tokens, scaled tables.
+  // Recognises the other variants of rotary embedding: interleaved channels, heads behind tokens,
+  // scaled tables.
   passes.Add(RecogniseRopeByElement());
-  // Windows of rows, each summed into one row.
+  // Recognises windows of rows that are each summed into one row.
   passes.Add(RecogniseWindowCompress());
-  // Streams of a residual, read, written and mixed.
+  // Recognises the mixing of residual streams in hyper-connections.
   passes.Add(RecogniseHyperConnections());
-  // Keys that an exporter transposes by way of three axes.
+  // Recognises the transposition of keys through three axes.
   passes.Add(RecogniseLastAxesTranspose());
-  // Keys filled in by two scatters, as DeepSeek exports have them.
+  // Recognises keys that two scatters fill, as DeepSeek exports have them.
   passes.Add(RecogniseFilledConcat());
-  // Masks added one by one, and heads beside each other in rows.
+  // Brings variants of masks and heads to the form that the next pass matches.
   passes.Add(RecogniseAttentionForms());
-  // Scaled dot-product attention written out, under any mask.
+  // Recognises written-out scaled dot-product attention with any mask.
   passes.Add(RecogniseAttention());
-  // Attention over latent rows themselves; off unless asked for, paging does it anyway.
+  // Lets attention run over latent rows. It is off unless an option asks for it, since paging does
+  // the same.
   passes.Add(AbsorbMla());
-  // Repeated heads and joined caches become inputs of Attention.
+  // Moves the repetition of heads and the Concat with caches into Attention.
   passes.Add(RecogniseAttentionInputs());
-  // Understood masks become attributes of Attention.
+  // Replaces masks that are understood by attributes of Attention.
   passes.Add(RecogniseAttentionMask());
   Tidy(passes);
-  // Products with a transposed constant read it as it lies.
+  // Fuses transposes of constant matrices into their products.
   passes.Add(EmbeddedRulePass("fuse-transposed-weights"));
-  // Gate and up in one product.
+  // Splits a product that computes both gate and up.
   passes.Add(RecogniseGatedHalves());
-  // Both products of a gated MLP in one op.
+  // Fuses both products of a gated MLP.
   passes.Add(EmbeddedRulePass("gated-mlp"));
 }
 
 // Packed tokens over a paged cache.
 void Page(Passes& passes) {
-  // Packed tokens, and a paged cache under every Attention.
+  // Packs tokens and gives every Attention a paged cache.
   passes.Add(InsertPagedCache());
   Tidy(passes);
-  // Queries and rows of sliding windows as they are stored.
+  // Fuses the norm, rotation and insert of rows that a sliding window keeps.
   passes.Add(FuseWindowRows());
-  // Queries that choose among rows.
+  // Fuses the rotation of index queries with the factors of their weights.
   passes.Add(FuseIndexQueries());
-  // Logits of last tokens only.
+  // Computes logits for the last token of each sequence only.
   passes.Add(SelectLogits());
   Tidy(passes);
 }
 
 // Fused ops over caches.
 void Fuse(Passes& passes) {
-  // An indexer's scores, however they are written.
+  // Fuses an indexer's scores.
   passes.Add(FuseIndexLogits());
-  // The best of them.
+  // Selects the top-k rows for each query by the indexer's scores.
   passes.Add(FuseIndexerTopK());
-  // Their slots in a paged cache.
+  // Looks up the slots of the selected rows in the block table.
   passes.Add(FuseTopKSlots());
-  // Scores and choice over a paged cache in one op.
+  // Fuses scores over a paged cache with the top-k selection.
   passes.Add(EmbeddedRulePass("fuse-paged-topk"));
-  // Inserts into caches, gathers out of them and what goes with them, by what is computed.
+  // Fuses the remaining inserts, gathers and merges, by equivalence on test vectors.
   passes.Add(FuseEquivalent());
-  // Attention over listed latent rows, however it is written.
+  // Fuses attention over selected latent rows.
   passes.Add(FuseSparseMla());
-  // Attention over codebook keys and stepped values, unpacked in the graph.
+  // Fuses attention over TurboQuant slots that the graph decodes itself.
   passes.Add(FuseTurboQuantAttention());
-  // Attention over a paged or quantised cache, however it is written.
+  // Fuses attention over a paged or quantised cache.
   passes.Add(FusePagedAttention());
-  // New rows of its contiguous caches.
+  // Fuses the writes of new rows into contiguous caches.
   passes.Add(FuseContiguousInsert());
-  // Attention with a sink that has no paged cache.
+  // Fuses attention with a sink that has no paged cache.
   passes.Add(FuseSinkAttention());
-  // Rows that are rotated as they leave their projection, as heads.
+  // Splits rows into heads before their rotation, as the next pass expects.
   passes.Add(RotatedHeads());
-  // Norm, rotation, quantisation and insert in one op.
+  // Fuses norm, rotation, quantisation and cache insert.
   passes.Add(FuseRopeQuant());
 }
 
 // What fusions leave: reasons, products as they lie, weights, chains.
 void Finish(bool pages, Passes& passes) {
-  // What no fused op took up, and why; before products look otherwise than rules know them.
+  // Reports what did not fuse, and why. This comes before the next passes bring products to forms
+  // that rules do not match.
   passes.Add(DeadCode());
   passes.Add(UnfusedPlaces(pages));
-  // Rows of several experts, where they are.
+  // Lets grouped products read rows that were copied for several experts.
   passes.Add(FuseRepeatedRows());
-  // Products with any other transposed right side read it as it lies.
+  // Fuses the remaining transposes of right-hand matrices into their products.
   passes.Add(EmbeddedRulePass("fuse-transposed-factors"));
-  // Codes in place of float matrices, where all other rules have seen those.
+  // Stores weights as bfloat16 or codes. All other rules have matched the float matrices by now.
   passes.Add(QuantiseWeights());
   Tidy(passes);
-  // What a paged attention's result becomes at once.
+  // Fuses the scaling, cast or quantisation of the result of paged attention.
   passes.Add(FusePagedOutput());
-  // What is left of elementwise ops, in chains.
+  // Fuses the elementwise ops that remain into chains.
   passes.Add(FuseElementwise());
 }
 
@@ -192,7 +199,7 @@ std::vector<std::unique_ptr<Pass>> DecoderPipeline() {
   Normalise(passes);
   Recognise(passes);
   Page(passes);
-  // 8-bit caches with their scales.
+  // Stores keys and values in the format that the options ask for.
   passes.Add(QuantiseKvCache());
   Fuse(passes);
   Finish(/*pages=*/true, passes);

@@ -1,5 +1,5 @@
-// The pipeline: all passes in order, and the runner that times, verifies, counts and dumps around
-// each.
+// The pipeline: the list of all passes in order, and the runner that times, verifies, counts and
+// dumps around each of them.
 #pragma once
 
 #include <functional>

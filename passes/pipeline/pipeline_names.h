@@ -1,4 +1,4 @@
-// The names that callers of a pipeline may use: of passes, rules and options.
+// Checks the names of passes, rules and options that callers of a pipeline use.
 #pragma once
 
 #include <string>

@@ -73,10 +73,11 @@ absl::StatusOr<bool> Run(Model& model, PassContext& context) {
 }  // namespace
 
 std::unique_ptr<Pass> AbsorbMla() {
-  return MakePass(kName,
-                  "Moves the expansion of latent keys and values out of attention (option "
-                  "absorb_mla=on).",
-                  Run, {AbsorbMlaOption()});
+  return MakePass(
+      kName,
+      "Moves the expansion of latent keys and values out of attention, which then runs over the "
+      "latent rows (option absorb_mla=on).",
+      Run, {AbsorbMlaOption()});
 }
 
 }  // namespace pagefuse

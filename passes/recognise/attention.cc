@@ -252,7 +252,9 @@ std::unique_ptr<Pass> RecogniseAttention() {
   rules.push_back(AttentionRule("attention-visible", Masking::kVisible));
   rules.push_back(AttentionRule("attention-hidden", Masking::kHidden));
   rules.push_back(AttentionRule("attention-unmasked", Masking::kNone));
-  return MakeRulePass("attention", "Recognises scaled dot-product attention.", std::move(rules));
+  return MakeRulePass("attention",
+                      "Recognises written-out scaled dot-product attention and makes it Attention.",
+                      std::move(rules));
 }
 
 }  // namespace pagefuse

@@ -1,5 +1,4 @@
-// attention-forms: attention that exporters write a little differently takes the form that the
-// rules of attention know.
+// attention-forms: brings variants of attention to the form that the rules of attention match.
 //
 //   Softmax (scores + causal + padding)      =>  Softmax (scores + (causal + padding))
 //   Softmax (Where (causal, scores, low) + padding)
@@ -162,8 +161,9 @@ absl::StatusOr<bool> Rewrite(Graph& graph, Node* node, const SymbolicContents& c
 std::unique_ptr<Pass> RecogniseAttentionForms() {
   return MakeNodePass(
       "attention-forms",
-      "Joins masks that are applied one by one and products over parts of rows; splits rows of "
-      "heads before Attention.",
+      "Brings variants of attention to the form that the pass attention matches: masks are "
+      "added up before the scores, products over parts of rows become one product, and rows of "
+      "heads are split into heads.",
       Rewrite);
 }
 

@@ -253,7 +253,11 @@ absl::StatusOr<bool> Run(Model& model, PassContext& context) {
 }  // namespace
 
 std::unique_ptr<Pass> RecogniseAttentionInputs() {
-  return MakePass(kName, "Lets Attention share heads and join past and new keys itself.", Run);
+  return MakePass(
+      kName,
+      "Moves the repetition of shared heads, and the Concat of past and new keys and values, "
+      "into Attention.",
+      Run);
 }
 
 }  // namespace pagefuse

@@ -198,8 +198,11 @@ absl::StatusOr<bool> Run(Model& model, PassContext& context) {
 }  // namespace
 
 std::unique_ptr<Pass> RecogniseAttentionMask() {
-  return MakePass(kName, "Turns understood masks of Attention into is_causal and left_window_size.",
-                  Run);
+  return MakePass(
+      kName,
+      "Replaces the mask of Attention by is_causal, left_window_size and a padding mask where "
+      "the subgraph that builds it is understood.",
+      Run);
 }
 
 }  // namespace pagefuse

@@ -1,4 +1,4 @@
-// Constant matrices that products read as codes of a few bits, or as bfloat16 in blocks.
+// Reads constant matrices that products use as codes of a few bits, or as bfloat16 in blocks.
 #pragma once
 
 #include "absl/status/statusor.h"

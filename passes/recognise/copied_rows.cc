@@ -1,5 +1,5 @@
-// copied-rows: rows that are gathered several times in a row are repeated along an axis of their own,
-// which says for tokens what the indices do not:
+// copied-rows: repeats rows along an axis of their own where a Gather repeats each of them, so that
+// the shape shows which copies belong to which row:
 //
 //   x [M, H] -- Gather by 0, 0, .., 1, 1, .., as arange -- Unsqueeze -- Expand -- Reshape makes them
 //     =>  Unsqueeze [M, 1, H] -- Expand [M, R, H] -- Reshape [M * R, H]
@@ -55,8 +55,10 @@ absl::StatusOr<bool> Rewrite(Graph& graph, Node* node, const SymbolicContents& c
 }  // namespace
 
 std::unique_ptr<Pass> RecogniseCopiedRows() {
-  return MakeNodePass("copied-rows", "Repeats rows along an axis that were gathered several times.",
-                      Rewrite);
+  return MakeNodePass(
+      "copied-rows",
+      "Rewrites Gathers that repeat each row several times as an Expand along a new axis.",
+      Rewrite);
 }
 
 }  // namespace pagefuse

@@ -176,7 +176,11 @@ absl::StatusOr<bool> Run(Model& model, PassContext& context) {
 }  // namespace
 
 std::unique_ptr<Pass> RecogniseFilledConcat() {
-  return MakePass(kName, "Recognises tensors filled by two scatters as their Concat.", Run);
+  return MakePass(
+      kName,
+      "Recognises a tensor that two scatters fill completely and makes it a Concat of what they "
+      "write.",
+      Run);
 }
 
 }  // namespace pagefuse

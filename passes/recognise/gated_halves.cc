@@ -1,5 +1,5 @@
-// gated-halves: one product of which one half gates the other becomes two products, whose op reads
-// x once all the same.
+// gated-halves: splits a product of which one half gates the other into two products. The op that
+// fuses them still reads x once.
 //
 //   y = x @ w [K, 2 N];  gate, up = halves of y;  act(gate) * up
 //     =>  act(x @ w_gate) * (x @ w_up)                          w_gate, w_up: halves of w
@@ -165,7 +165,8 @@ absl::StatusOr<bool> Rewrite(Graph& graph, Node* node, const SymbolicContents& c
 }  // namespace
 
 std::unique_ptr<Pass> RecogniseGatedHalves() {
-  return MakeNodePass("gated-halves", "Makes two products of one whose halves gate each other.",
+  return MakeNodePass("gated-halves",
+                      "Splits a product into two where one half of its result gates the other.",
                       Rewrite);
 }
 

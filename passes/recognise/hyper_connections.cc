@@ -305,8 +305,11 @@ absl::StatusOr<bool> Run(Model& model, PassContext& context) {
 }  // namespace
 
 std::unique_ptr<Pass> RecogniseHyperConnections() {
-  return MakePass(kName, "Recognises what streams of a residual are read, written and mixed by.",
-                  Run);
+  return MakePass(
+      kName,
+      "Recognises the coefficients by which hyper-connections read, write and mix residual "
+      "streams and makes them pagefuse.HyperConnectionMix.",
+      Run);
 }
 
 }  // namespace pagefuse

@@ -1,4 +1,4 @@
-// Scores of rows that are read in two parts.
+// Merges scores that are computed from two parts of the same rows.
 #pragma once
 
 #include "pagefuse/ops/infer/infer.h"

@@ -145,8 +145,11 @@ absl::StatusOr<bool> Run(Model& model, PassContext& context) {
 }  // namespace
 
 std::unique_ptr<Pass> RecogniseLastAxesTranspose() {
-  return MakePass(kName, "Transposes the last two of four axes in place of a detour through three.",
-                  Run);
+  return MakePass(
+      kName,
+      "Rewrites transposes of keys that go through three axes, or that split heads in the same "
+      "step, as a Transpose of the last two of four axes.",
+      Run);
 }
 
 }  // namespace pagefuse

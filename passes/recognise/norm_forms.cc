@@ -1,4 +1,5 @@
-// norm-forms: RMSNorm as fusions expect it, with the weight inside and behind the transpose of heads.
+// norm-forms: brings RMSNorm to the form that fusions match: the weight is inside the op, and heads
+// are transposed before it.
 #include <utility>
 #include <variant>
 #include <vector>
@@ -38,7 +39,7 @@ std::unique_ptr<Pass> RecogniseNormForms() {
   std::vector<Rule> rules;
   // Heads are transposed before they are normed, as most exporters have it.
   rules.push_back(
-      Rule("rms-norm-behind-transpose", "RMSNorm, then a Transpose")
+      Rule("rms-norm-behind-transpose", "RMSNorm followed by a Transpose")
           .MatchText("(x, weight) => (y) { normed = RMSNormalization <axis: int = @axis, epsilon: "
                      "float = @epsilon> (x, weight)  y = Transpose <perm: ints = @perm> (normed) }")
           .Where(KeepsChannels())
@@ -46,15 +47,18 @@ std::unique_ptr<Pass> RecogniseNormForms() {
                        "RMSNormalization <axis: int = @axis, epsilon: float = @epsilon> (turned, "
                        "weight) }"));
   rules.push_back(
-      Rule("rms-norm-weight", "RMSNorm without a weight, then the weight")
+      Rule("rms-norm-weight", "RMSNorm without a weight, followed by a Mul with the weight")
           .MatchText("(x, unit, weight) => (y) { normed = RMSNormalization <axis: int = @axis, "
                      "epsilon: float = @epsilon> (x, unit)  y = Mul (normed, weight) }")
           .Where("rank(weight) == 1, dim(weight, 0) == dim(x, -1)")
           .Where(IsUnit())
           .ReplaceWith("(x, unit, weight) => (y) { y = RMSNormalization <axis: int = @axis, "
                        "epsilon: float = @epsilon> (x, weight) }"));
-  return MakeRulePass("norm-forms", "Brings RMSNorm into the form that fusions expect.",
-                      std::move(rules));
+  return MakeRulePass(
+      "norm-forms",
+      "Brings RMSNormalization to the form that fusions match: the weight is inside the op, and "
+      "heads are transposed before it.",
+      std::move(rules));
 }
 
 }  // namespace pagefuse

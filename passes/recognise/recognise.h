@@ -1,4 +1,5 @@
-// The passes of stage recognise: exporters' forms become the ONNX 23 to 25 vocabulary.
+// The passes of the stage recognise, which turn the variants of exporters into the vocabulary of
+// ONNX opsets 23 to 25.
 #pragma once
 
 #include <memory>
@@ -25,7 +26,7 @@ std::unique_ptr<Pass> RecogniseNormForms();
 std::unique_ptr<Pass> RecogniseFilledConcat();
 std::unique_ptr<Pass> RecogniseAttentionForms();
 std::unique_ptr<Pass> RecogniseAttention();
-// Does nothing without the option absorb_mla=on: paging absorbs without it.
+// Does nothing without the option absorb_mla=on, since paging absorbs the expansion anyway.
 std::unique_ptr<Pass> AbsorbMla();
 std::unique_ptr<Pass> RecogniseAttentionInputs();
 std::unique_ptr<Pass> RecogniseAttentionMask();

@@ -129,7 +129,11 @@ absl::StatusOr<bool> Run(Model& model, PassContext& context) {
 }  // namespace
 
 std::unique_ptr<Pass> RecogniseScalarFunctions() {
-  return MakePass(kName, "Recognises codes of number formats by what is computed.", Run);
+  return MakePass(
+      kName,
+      "Recognises how values are encoded in a number format, by evaluating the subgraph at "
+      "every code, and writes it as casts.",
+      Run);
 }
 
 }  // namespace pagefuse

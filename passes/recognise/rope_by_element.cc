@@ -1,4 +1,5 @@
-// rope-by-element: pairs of channels that are rotated, written out, become RotaryEmbedding.
+// rope-by-element: recognises the rotation of pairs of channels element by element, and makes it
+// RotaryEmbedding.
 //
 //   y = x * c + t * s,  t[lo(i)] = -x[hi(i)], t[hi(i)] = x[lo(i)],  c[lo(i)] = c[hi(i)] = cos[i], s alike
 //     =>  RotaryEmbedding (x, cos, sin)
@@ -139,8 +140,11 @@ absl::StatusOr<bool> Run(Model& model, PassContext& context) {
 }  // namespace
 
 std::unique_ptr<Pass> RecogniseRopeByElement() {
-  return MakePass(kName, "Recognises rotary embedding by which channels are turned into which.",
-                  Run);
+  return MakePass(
+      kName,
+      "Recognises rotary position embedding by which pairs of channels are rotated, however "
+      "nodes arrange the channels.",
+      Run);
 }
 
 }  // namespace pagefuse

@@ -1,5 +1,5 @@
-// sorted-experts: rows in the order of their experts, cut into those of each expert, multiplied by its
-// matrix and joined again become one product:
+// sorted-experts: merges the products of rows that are in the order of their experts, cut into the
+// rows of each expert, multiplied by its matrix and joined again:
 //
 //   order = TopK <largest = 0> (ids), ends = CumSum (counts of ids)
 //   y = Concat (f (Slice (rows, 0, ends[0]), w_0), f (Slice (rows, ends[0], ends[1]), w_1), ..)
@@ -253,7 +253,9 @@ absl::StatusOr<bool> Run(Model& model, PassContext& context) {
 }  // namespace
 
 std::unique_ptr<Pass> RecogniseSortedExperts() {
-  return MakePass(kName, "Joins products of rows that were cut by their experts.", Run);
+  return MakePass(
+      kName,
+      "Merges the products of rows that are sorted and cut by expert into one GroupedMatMul.", Run);
 }
 
 }  // namespace pagefuse

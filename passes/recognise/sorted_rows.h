@@ -1,4 +1,5 @@
-// Rows in the order of the experts that they ask for, as exports of grouped products have them.
+// Reads rows that are sorted by the experts that they ask for, as exports of grouped products have
+// them.
 #pragma once
 
 #include <optional>

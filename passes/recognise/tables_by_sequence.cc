@@ -1,5 +1,5 @@
-// tables-by-sequence: a block table whose rows an exporter counts by another symbol than the
-// sequences that read them is laid out by sequence first.
+// tables-by-sequence: reshapes a block table to one row for each sequence, where an exporter counts
+// its rows by another symbol than the sequences that read them.
 //
 //   rows = Reshape (Gather (pool, table [T, M]), [B, -1, D])
 //     =>  by_sequence = Reshape (table, [B, -1])
@@ -120,10 +120,11 @@ absl::StatusOr<bool> Rewrite(Graph& graph, Node* node, const SymbolicContents& c
 }  // namespace
 
 std::unique_ptr<Pass> TablesBySequence() {
-  return MakeNodePass("tables-by-sequence",
-                      "Lays block tables out by sequence where their rows are counted by another "
-                      "symbol.",
-                      Rewrite);
+  return MakeNodePass(
+      "tables-by-sequence",
+      "Reshapes a block table to one row for each sequence where the exporter counts its rows "
+      "by another symbol.",
+      Rewrite);
 }
 
 }  // namespace pagefuse

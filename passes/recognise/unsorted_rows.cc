@@ -1,5 +1,5 @@
-// unsorted-rows: rows that are put in the order of their experts, and back behind ops that look at a row
-// alone, stay in the order in which they are:
+// unsorted-rows: removes the sorting of rows by expert, and its inverse, around ops that look at
+// each row alone:
 //
 //   sorted, order = TopK <largest = 0> (ids)     back = places of order, sorted
 //   y = Gather (f (Gather (x, order), sorted), back)  =>  y = f (x, ids)
@@ -147,8 +147,11 @@ absl::StatusOr<bool> Rewrite(Graph& graph, Node* node, const SymbolicContents& c
 }  // namespace
 
 std::unique_ptr<Pass> UnsortedRows() {
-  return MakeNodePass("unsorted-rows", "Leaves rows where they are that are sorted and put back.",
-                      Rewrite);
+  return MakeNodePass(
+      "unsorted-rows",
+      "Removes the sorting of rows by expert, and its inverse, around ops that look at each row "
+      "alone.",
+      Rewrite);
 }
 
 }  // namespace pagefuse

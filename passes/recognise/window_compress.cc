@@ -254,7 +254,11 @@ absl::StatusOr<bool> Run(Model& model, PassContext& context) {
 }  // namespace
 
 std::unique_ptr<Pass> RecogniseWindowCompress() {
-  return MakePass(kName, "Recognises windows of rows that a softmax sums into one row each.", Run);
+  return MakePass(
+      kName,
+      "Recognises windows of rows that are each summed into one row under a softmax and makes "
+      "them pagefuse.WindowCompress.",
+      Run);
 }
 
 }  // namespace pagefuse

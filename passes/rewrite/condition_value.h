@@ -1,4 +1,4 @@
-// Expressions over a match, as conditions and derivations in text have them.
+// Evaluates the expressions over a match that conditions and derivations in text contain.
 #pragma once
 
 #include <functional>

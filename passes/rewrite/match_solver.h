@@ -1,5 +1,5 @@
-// The search of the matcher: obligations, the ways to meet each, and backtracking over them.
-// Private to matcher*.cc.
+// The search of the matcher: obligations, the ways to meet each of them, and backtracking over
+// them. It is private to matcher*.cc.
 #pragma once
 
 #include <functional>

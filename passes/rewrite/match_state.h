@@ -1,5 +1,5 @@
-// The matcher's working state: what is bound so far, and what is still to be proved. Private to
-// matcher*.cc.
+// The matcher's working state: what is bound so far, and what is still to be proved. It is private
+// to matcher*.cc.
 #pragma once
 
 #include <map>

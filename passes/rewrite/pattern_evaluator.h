@@ -1,4 +1,4 @@
-// What is known of a pattern's values once its inputs are bound. Private to matcher*.cc.
+// Evaluates the values of a pattern once its inputs are bound. It is private to matcher*.cc.
 #pragma once
 
 #include <deque>

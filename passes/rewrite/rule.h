@@ -1,4 +1,5 @@
-// A fusion rule: declared patterns, named conditions, a replacement. No loop, no graph walk.
+// A fusion rule: declared patterns, named conditions and a replacement, without a loop or a graph
+// walk.
 #pragma once
 
 #include <functional>

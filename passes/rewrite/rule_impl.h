@@ -1,4 +1,4 @@
-// What a rule is made of, and how a match is replaced. Private to rule*.cc.
+// The parts of a rule, and how a match is replaced. It is private to rule*.cc.
 #pragma once
 
 #include <map>

@@ -1,4 +1,4 @@
-// Errors that show a place in a file.
+// Makes errors that show a place in a file.
 #pragma once
 
 #include <cstddef>

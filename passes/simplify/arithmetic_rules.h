@@ -1,4 +1,4 @@
-// The rules of simplify-arithmetic, by file.
+// Declares the rules of simplify-arithmetic, by the file that defines them.
 #pragma once
 
 #include "pagefuse/passes/simplify/peephole.h"

@@ -1,4 +1,4 @@
-// constant-folding: what does not depend on inputs is computed once, now.
+// constant-folding: computes what does not depend on inputs once, while the graph is rewritten.
 #include <algorithm>
 #include <optional>
 
@@ -136,12 +136,13 @@ class Folding {
 }  // namespace
 
 std::unique_ptr<Pass> ConstantFolding() {
-  return MakeGraphPass("constant-folding",
-                       "Computes nodes whose inputs are constants or whose contents are known, and "
-                       "makes initialisers of Constant nodes.",
-                       [](Model& model, PassContext& context, const GraphScope& scope) {
-                         return Folding(model, context, scope).Run();
-                       });
+  return MakeGraphPass(
+      "constant-folding",
+      "Computes nodes whose inputs are constants or whose results follow from known shapes, and "
+      "turns Constant nodes into initialisers.",
+      [](Model& model, PassContext& context, const GraphScope& scope) {
+        return Folding(model, context, scope).Run();
+      });
 }
 
 }  // namespace pagefuse

@@ -1,4 +1,4 @@
-// constant-views: a part of a constant that lies in one piece is a constant on the same memory.
+// constant-views: replaces a contiguous part of a constant by a constant on the same memory.
 //
 // The matrix of one expert out of a stack of them, as graphs that are unrolled over experts take it
 // by Slice, Gather or Split, is not copied at every run (nor here, whatever its size).
@@ -98,8 +98,8 @@ bool ViewOfAll(Node& node, Peephole& peephole) {
 std::unique_ptr<Pass> ConstantViews() {
   return MakePeepholePass(
       "constant-views",
-      "Makes constants, without copies, of parts of constants that lie in one piece: Slice, Gather "
-      "and Split along the first axis, and of Reshape and its like.",
+      "Replaces Slice, Gather and Split along the first axis of a constant, and reshapes of a "
+      "constant, by a constant on the same memory.",
       {{"view-of-slice", "Slice", ViewOfSlice},
        {"view-of-gather", "Gather", ViewOfGather},
        {"views-of-split", "Split", ViewsOfSplit},

@@ -1,6 +1,5 @@
-// cse: what is computed twice is computed once. Values are numbered by what they hold, not only by
-// the node that computes them: sizes that are provably equal are one value, wherever they were
-// read.
+// cse: computes equal values once. Values are numbered by what they hold, not only by the node that
+// computes them: sizes that are provably equal are one value, wherever they were read.
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -195,12 +194,13 @@ class ValueNumbering {
 }  // namespace
 
 std::unique_ptr<Pass> Cse() {
-  return MakeGraphPass("cse",
-                       "Computes equal things once: equal nodes, equal initialisers, and sizes "
-                       "that are provably the same.",
-                       [](Model& model, PassContext& context, const GraphScope& scope) {
-                         return ValueNumbering(model, context, scope).Run();
-                       });
+  return MakeGraphPass(
+      "cse",
+      "Eliminates common subexpressions: equal nodes, equal initialisers, and sizes that are "
+      "provably the same.",
+      [](Model& model, PassContext& context, const GraphScope& scope) {
+        return ValueNumbering(model, context, scope).Run();
+      });
 }
 
 }  // namespace pagefuse

@@ -1,4 +1,4 @@
-// dead-code: nodes, initialisers and functions that nothing uses go.
+// dead-code: erases nodes, initialisers and functions that nothing uses.
 #include <algorithm>
 #include <utility>
 

@@ -1,5 +1,5 @@
-// gather-cut-tables: rows that are cut out of a constant table, as many as there are tokens, are
-// gathered by their places.
+// gather-cut-tables: replaces slices of a constant table that take as many rows as there are tokens
+// by Gathers at the positions of the rows.
 //
 //   rows = Slice (table [L, ...], starts = s, ends = e)      y = Mul (x [..., e - s, ...], rows)
 //     =>  rows = Gather (table, Range (s, e))
@@ -168,8 +168,10 @@ void Replace(Graph& graph, Node* slice, const CutTable& found) {
 class GatherCutTables : public NodePass {
  public:
   GatherCutTables()
-      : NodePass("gather-cut-tables",
-                 "Gathers what is cut out of constant tables, a row for each token, by place.") {}
+      : NodePass(
+            "gather-cut-tables",
+            "Replaces slices of constant tables that take one row for each token by Gathers at the "
+            "positions of the rows.") {}
 
  private:
   absl::StatusOr<bool> Rewrite(Graph& graph, Node* node,

@@ -1,4 +1,5 @@
-// Passes that look at one node and its surroundings at a time, and the loop that runs them.
+// The base of passes that rewrite one node and its surroundings at a time, and the loop that runs
+// them.
 #pragma once
 
 #include <memory>

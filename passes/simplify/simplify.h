@@ -1,4 +1,4 @@
-// The passes that bring a graph into one form: constants folded, views joined, sums in one order, equal values computed once.
+// The passes that bring sums, products, views, casts and sizes of a graph to one canonical form.
 #pragma once
 
 #include <memory>

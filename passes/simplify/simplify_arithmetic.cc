@@ -1,5 +1,5 @@
-// simplify-arithmetic: one form for small sums that exporters write in several, bit for bit the
-// same.
+// simplify-arithmetic: brings small arithmetic that exporters write in several ways to one form,
+// with the same bits.
 #include <algorithm>
 #include <utility>
 
@@ -227,11 +227,10 @@ bool TransposedRowToColumn(Node& node, Peephole& peephole) {
 std::unique_ptr<Pass> SimplifyArithmetic() {
   return MakePeepholePass(
       "simplify-arithmetic",
-      "Removes neutral operands and gives one form to equal sums: Clip "
-      "with one bound and with two, 1 / x, x ^ 2, x ^ 0.5, means, a + -b, quotients rounded down, max (x, "
-      "-x), Where of Not, of a "
-      "comparison of its operands, of 1 and 0, GatherND of one index, GatherElements of rows, "
-      "transposed lists.",
+      "Removes neutral operands and brings equal arithmetic to one form, with the same bits: "
+      "Clip with one bound and with two, 1 / x, x ^ 2, x ^ 0.5, means, a + -b, floor division, "
+      "max (x, -x), Where of Not, of a comparison of its operands and of 1 and 0, GatherND of "
+      "one index, GatherElements of rows, and transposed lists.",
       {{"remove-neutral-operand", "Mul Div Pow And Or Add Sub", RemoveNeutral},
        {"clip-to-max-or-min", "Clip", ClipToMaxOrMin},
        {"div-to-reciprocal", "Div", DivToReciprocal},

@@ -1,4 +1,4 @@
-// simplify-casts: casts that lose nothing and change nothing go.
+// simplify-casts: removes and merges casts that keep every value.
 #include <limits>
 
 #include "pagefuse/passes/simplify/peephole.h"
@@ -83,7 +83,7 @@ bool CastLikeToCast(Node& node, Peephole& peephole) {
 std::unique_ptr<Pass> SimplifyCasts() {
   return MakePeepholePass(
       "simplify-casts",
-      "Removes casts to the type that a value has, joins casts that lose nothing, "
+      "Removes casts to the type that a value already has, merges casts that keep every value, "
       "and turns CastLike into Cast.",
       {{"cast-like-to-cast", "CastLike", CastLikeToCast},
        {"remove-cast", "Cast", RemoveCast},

@@ -1,4 +1,4 @@
-// simplify-shapes: nodes that only move dims about are joined, and those that change nothing go.
+// simplify-shapes: merges nodes that only change shapes, and removes those that change nothing.
 #include "pagefuse/passes/simplify/simplify.h"
 #include "pagefuse/passes/simplify/view_rules.h"
 
@@ -8,11 +8,10 @@ std::unique_ptr<Pass> SimplifyShapes() {
   constexpr std::string_view kViews = "Reshape Squeeze Unsqueeze Flatten";
   return MakePeepholePass(
       "simplify-shapes",
-      "Removes Identity, Dropout, Expand, Slice, Transpose and Reshape that "
-      "change nothing, joins chains of them, writes computed Reshape targets as "
-      "constants and Gather of places that count up and Split of which one part is read as Slice, lets reductions "
-      "keep or drop their axes themselves, reads sizes from graph inputs, and writes places of ones "
-      "as ranges.",
+      "Removes views and copies that change nothing, merges chains of them, and brings shape "
+      "arithmetic to one form: Reshape targets are constants where they can be, contiguous "
+      "Gathers and single parts of a Split are Slices, reductions keep or drop their axes "
+      "themselves, and sizes are read from graph inputs.",
       {{"remove-identity", "Identity", RemoveIdentity},
        {"remove-dropout", "Dropout", RemoveDropout},
        {"remove-expand", "Expand", RemoveExpand},

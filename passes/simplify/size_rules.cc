@@ -1,5 +1,5 @@
-// Sizes are read from graph inputs, so that no inner value is kept alive only to be asked for its
-// shape, and so that the same size is one value wherever an exporter read it.
+// Reads sizes from graph inputs, so that no inner value is kept alive only for its shape, and so
+// that the same size is one value wherever an exporter read it.
 #include <optional>
 #include <utility>
 #include <vector>

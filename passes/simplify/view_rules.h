@@ -1,4 +1,4 @@
-// The rules of simplify-shapes, by file.
+// Declares the rules of simplify-shapes, by the file that defines them.
 #pragma once
 
 #include "pagefuse/passes/simplify/peephole.h"

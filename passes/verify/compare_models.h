@@ -1,4 +1,4 @@
-// The same numbers before and after: two models on random inputs.
+// Compares two models on random inputs: the model before a rewrite and the model after it.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Numbers for weights that are not there: so that a graph can be compared with what passes make of it.
+// Makes numbers for weights whose file is missing, so that a graph can be compared with what passes
+// make of it.
 #pragma once
 
 #include "absl/status/status.h"

@@ -1,4 +1,5 @@
-// Looks at a model after each rewrite: where it was, and whether the numbers are what they were.
+// Looks at a model after each rewrite: where the rewrite was, and whether the numbers are what they
+// were.
 #pragma once
 
 #include <map>

@@ -1,5 +1,6 @@
-// Every value of one run of a model, by name: what a rewrite changed is evaluated on them, and has to
-// give what was there before. A rewrite costs the evaluation of what it made and nothing else.
+// Keeps every value of one run of a model by name. What a rewrite changed is evaluated on them and
+// has to give what was there before, so that a rewrite costs the evaluation of what it made and
+// nothing else.
 #pragma once
 
 #include <map>

@@ -1,4 +1,4 @@
-// What functions of the table answer.
+// Makes the statuses, texts and lists that functions of the table return to a library.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Types and shapes of what a custom op computes, as far as its library tells.
+// Infers the types and shapes of the outputs of a custom op, as far as its library tells them.
 #pragma once
 
 #include <cstdint>

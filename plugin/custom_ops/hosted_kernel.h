@@ -1,4 +1,4 @@
-// A row of a custom op as a kernel.
+// Runs a row of a custom op as a kernel.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// A custom op of a library as an op of ours, whose kernels are the library's rows.
+// Makes a custom op of a library an op of ours, whose kernels are the rows of the library.
 #pragma once
 
 #include <string>

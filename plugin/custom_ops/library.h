@@ -1,4 +1,4 @@
-// Libraries of custom ops that were written for ONNX Runtime, and know nothing of us.
+// Loads libraries of custom ops that were written for ONNX Runtime and know nothing of pagefuse.
 #pragma once
 
 #include <map>

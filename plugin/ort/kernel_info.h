@@ -1,4 +1,4 @@
-// What the host says of a node when it makes the node's kernel.
+// Reads what the host says of a node when it makes the node's kernel.
 #pragma once
 
 #include "absl/status/statusor.h"

@@ -1,4 +1,5 @@
-// A node of a host's session: which kernel computes it, and what that kernel keeps. Knows no host.
+// The kernel of a node in a host's session: how it is chosen, and what it keeps between calls. It
+// knows no host.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// A node of the host's as a graph of ours that holds nothing else.
+// Makes a graph of ours that holds a single node of the host.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// A custom op of the host: one op of ours, with one combination of types.
+// A custom op of the host: one of our ops with one combination of types.
 #pragma once
 
 #include "plugin/ort/ort_abi.h"

@@ -1,4 +1,4 @@
-// All custom ops of the library, in the domains where files call them.
+// The table of all custom ops of the library, in the domains in which files call them.
 #pragma once
 
 #include <deque>

@@ -1,4 +1,4 @@
-// Statuses of the host and ours. No exception leaves the library.
+// Converts between statuses of the host and ours, so that no exception leaves the library.
 #pragma once
 
 #include <exception>

@@ -1,4 +1,4 @@
-// Loops of kernels on the threads of the host's session.
+// Runs the loops of kernels on the threads of the host's session.
 #pragma once
 
 #include "plugin/ort/ort_abi.h"

@@ -1,4 +1,4 @@
-// The shapes that a node has been called with, as what they have in common.
+// Tracks what all shapes with which a node was called have in common.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What a session's config entries say to the library.
+// Reads the settings of the library from a session's configuration entries.
 #pragma once
 
 #include <map>

@@ -1,4 +1,4 @@
-// Ends a stream of text at a stop string, of which no byte comes out.
+// Ends a stream of text at a stop string, no byte of which is output.
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
-// What a model's folder says of text: its tokenizer, its chat template, and the tokens that both name.
+// Loads what a model's folder says of text: its tokenizer, its chat template, and the tokens that
+// both name.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Chat templates: the conversation that a model has learned to read, made of messages.
+// Renders the conversation that a model has learned to read from messages, by its chat template.
 #pragma once
 
 #include <ctime>

@@ -1,4 +1,5 @@
-// A text that remembers which parts of it users wrote: a template may move, cut and join them, and they stay theirs.
+// A text that remembers which parts of it users wrote: a template may move, cut and join these
+// parts, and they stay the text of users.
 #pragma once
 
 #include <string>

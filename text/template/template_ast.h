@@ -1,4 +1,4 @@
-// A chat template, parsed.
+// The syntax tree of a chat template.
 #pragma once
 
 #include <memory>

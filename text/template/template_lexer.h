@@ -1,4 +1,4 @@
-// The tokens of a chat template.
+// Splits a chat template into tokens.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The parser of chat templates: expressions, and what both halves share.
+// Parses chat templates: the expressions, and what expressions and statements share.
 #pragma once
 
 #include <initializer_list>

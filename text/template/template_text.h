@@ -1,4 +1,4 @@
-// Texts as Python's strings take them: white space, characters, case.
+// Operations on texts with the semantics of Python's strings: white space, characters, case.
 #pragma once
 
 #include <string>

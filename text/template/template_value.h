@@ -1,4 +1,4 @@
-// The values of chat templates, as Python has them: what is printed, what is true, what is equal.
+// The values of chat templates, with Python's semantics of printing, truth and equality.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What chat templates do to texts: as methods, and as the filters that are the same.
+// The operations of chat templates on texts: the methods, and the filters that do the same.
 #pragma once
 
 #include <map>

@@ -1,4 +1,5 @@
-// Tokens that a text is searched for before anything else: special ones (<bos>), and others that are kept whole.
+// Finds the tokens that a text is searched for before anything else: special ones (<bos>), and
+// others that are kept whole.
 #pragma once
 
 #include <array>

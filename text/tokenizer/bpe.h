@@ -1,4 +1,5 @@
-// Byte pair encoding: a word's characters, joined by the merge of the lowest rank again and again.
+// Byte pair encoding: merges the characters of a word, always the pair of the lowest rank, until no
+// merge applies.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// GPT-2's alphabet of bytes: every byte as a printable character, in which byte-level vocabularies are written.
+// Maps bytes to and from GPT-2's alphabet: every byte is a printable character, in which byte-level
+// vocabularies are written.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// What a tokenizer does to a text before it splits it: Unicode normal forms and replacements.
+// Normalises a text before a tokenizer splits it: Unicode normal forms and replacements.
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
-// What splits a text into words before byte pairs are merged: no merge crosses the border of a word.
+// Splits a text into words before byte pairs are merged, since no merge crosses the border of a
+// word.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// The patterns that tokenizer files split text by: Oniguruma's syntax as they use it, matched by PCRE2 with the character
-// classes of Unicode 16.
+// Compiles the patterns by which tokenizer files split text: Oniguruma's syntax as they use it,
+// matched by PCRE2 with the character classes of Unicode 16.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// What steps of a tokenizer look for: a string, or a regular expression.
+// The pattern that a step of a tokenizer searches for: a string, or a regular expression.
 #pragma once
 
 #include <functional>

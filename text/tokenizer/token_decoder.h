@@ -1,4 +1,4 @@
-// From tokens back to bytes, one token at a time.
+// Decodes tokens to bytes, one token at a time.
 #pragma once
 
 #include <string>

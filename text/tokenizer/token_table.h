@@ -1,4 +1,4 @@
-// The tokens of a vocabulary by id and by text.
+// The tokens of a vocabulary, by id and by text.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Text to token ids and back, as tokenizer.json of a model's folder says.
+// Converts text to token ids and back, as tokenizer.json of a model's folder says.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// tokenizer.json, read: the long lists as views, the rest as JSON.
+// Reads tokenizer.json: the long lists as views, the rest as JSON.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// A picture of a part of a graph, as SVG.
+// Draws a part of a graph as SVG.
 #pragma once
 
 #include <string>

@@ -3,7 +3,9 @@
 #include <memory>
 
 #include "tools/cli/command.h"
+#include "tools/cli/output.h"
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/registry/docs.h"
 #include "pagefuse/ops/registry/registry.h"
@@ -14,7 +16,7 @@ namespace {
 
 struct Flags {
   std::string name;
-  bool docs = false;
+  std::string docs;
 };
 
 std::string KernelNames(const OpDef& op) {
@@ -25,11 +27,16 @@ std::string KernelNames(const OpDef& op) {
   return names;
 }
 
-absl::Status Ops(const Flags& flags) {
-  if (flags.docs) {
-    std::cout << OpsReference(OpRegistry::Global());
-    return absl::OkStatus();
+absl::Status WriteReference(const std::string& folder) {
+  PF_RETURN_IF_ERROR(MakeFolder(folder + "/ops"));
+  for (const ReferencePage& page : OpsReference()) {
+    PF_RETURN_IF_ERROR(WriteFile(StrCat(folder, "/", page.path), page.text));
   }
+  return absl::OkStatus();
+}
+
+absl::Status Ops(const Flags& flags) {
+  if (!flags.docs.empty()) return WriteReference(flags.docs);
   int found = 0;
   std::vector<std::string> names;
   for (const OpDef* op : OpRegistry::Global().ops()) {
@@ -53,7 +60,8 @@ void AddOpsCommand(Command app, Outcome& outcome) {
   Command command = app.AddCommand("ops", "lists the ops and their kernels",
                                    [flags, &outcome] { outcome.status = Ops(*flags); });
   command.AddText("name", flags->name, "one op only");
-  command.AddFlag("--emit-docs", flags->docs, "the reference page as markdown");
+  command.AddText("--emit-docs", flags->docs,
+                  "writes the reference into this folder: ops.md and pages in ops/");
 }
 
 }  // namespace pagefuse::tools

@@ -1,4 +1,4 @@
-// What a paged graph keeps, and by which ops each of its layers reads and writes that.
+// Lists what a paged graph keeps, and the ops by which each of its layers reads and writes it.
 #pragma once
 
 #include "nlohmann/json.hpp"

@@ -1,4 +1,4 @@
-// What says which passes run over a model and how: the options that `opt` and the tools for pass
+// The options that say which passes run over a model and how, which `opt` and the tools for pass
 // authors share.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What a report says of a model, as data.
+// Collects what a report says of a model.
 #pragma once
 
 #include <string>

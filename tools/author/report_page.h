@@ -1,4 +1,4 @@
-// A report as one page that needs nothing from outside.
+// Writes a report as one HTML page that needs nothing from outside.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// How the page of a report looks: light or dark as the reader's system is.
+// The style of a report's page, light or dark as the reader's system is.
 #pragma once
 
 #include <string_view>

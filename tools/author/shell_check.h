@@ -1,4 +1,4 @@
-// A command of the user's as the judge of a model.
+// Lets a shell command of the user decide whether a model is right.
 #pragma once
 
 #include <optional>

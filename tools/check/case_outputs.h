@@ -1,5 +1,5 @@
-// How the outputs of a test case are compared: by the rule that the case names, else by what the
-// model is.
+// Compares the outputs of a test case, by the rule that the case names or else by the kind of the
+// model.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Comparison of a computed tensor with an expected one, under a named rule.
+// Compares a computed tensor with an expected one, by a named rule.
 #pragma once
 
 #include <cstdint>

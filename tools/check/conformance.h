@@ -1,4 +1,5 @@
-// The conformance page: how many test cases of each op passed, and which ops are refused and why.
+// Makes the conformance page: how many test cases of each op passed, and which ops are refused and
+// why.
 #pragma once
 
 #include <map>

@@ -1,4 +1,5 @@
-// A decoder's data set as the paged path takes it: sequences without their padding.
+// Converts a decoder's data set to the form that the paged path takes: sequences without their
+// padding.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// A decoder's test data run through the paged path: [B, S] feeds become packed sequences over the
+// Runs a decoder's test data through the paged path: [B, S] feeds become packed sequences over the
 // cache.
 #pragma once
 

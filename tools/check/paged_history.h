@@ -1,4 +1,5 @@
-// The tokens behind a past, where another data set of the case gave that past back.
+// Finds the tokens that made a past, in another data set of the case that gave this past as its
+// output.
 #pragma once
 
 #include <cstdint>

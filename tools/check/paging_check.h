@@ -1,5 +1,5 @@
-// What paging changes besides the graph: tokens are packed, caches have pages. So both graphs run as
-// they are used, and their logits are compared.
+// Compares the logits of a model before and after paging. Paging changes more than the graph, since
+// tokens are packed and caches have pages, so both graphs run in the way in which each is used.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,5 @@
-// Models without reference data: they must load, have known ops only, and tell all their shapes.
+// Checks models that have no reference data: they must load, have known ops only, and tell the
+// shapes of all values.
 #pragma once
 
 #include <string>

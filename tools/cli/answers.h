@@ -1,4 +1,4 @@
-// Tokens as they come, written as text, ids or lines of JSON.
+// Writes tokens as they come: as text, as ids, or as lines of JSON.
 #pragma once
 
 #include <memory>

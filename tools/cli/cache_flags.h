@@ -1,4 +1,4 @@
-// The options of the paged cache that commands share.
+// The options of the paged cache that several commands take.
 #pragma once
 
 #include <map>

@@ -1,4 +1,4 @@
-// What the subcommands of `pagefuse` share: registration, results, small output helpers.
+// What the subcommands of `pagefuse` share: registration, results, and small helpers for output.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Ctrl-C that ends what is being done instead of the program.
+// Lets Ctrl-C end the current work instead of the program.
 #pragma once
 
 #include <csignal>

@@ -1,4 +1,4 @@
-// What commands write: JSON, files and folders.
+// Writes what commands output: JSON, files and folders.
 #pragma once
 
 #include <string>

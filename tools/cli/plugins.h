@@ -1,4 +1,4 @@
-// Plug-ins of other people, which every command may load first.
+// Loads the plug-ins that a command line names, before the command runs.
 #pragma once
 
 #include <string>

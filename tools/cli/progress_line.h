@@ -1,4 +1,4 @@
-// A line on the terminal that says how far something is, and goes when it is done.
+// A line on the terminal that shows progress, and disappears at the end.
 #pragma once
 
 #include <cstdint>

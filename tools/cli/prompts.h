@@ -1,4 +1,4 @@
-// Prompts as the command line and files have them: token ids, or text of byte vocabularies.
+// Reads prompts from the command line and from files: token ids, or text of byte vocabularies.
 #pragma once
 
 #include <cstdint>

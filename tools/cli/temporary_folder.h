@@ -1,4 +1,4 @@
-// A folder for files that nobody keeps.
+// A folder for temporary files, which is removed at the end.
 #pragma once
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// The options of weights that commands share.
+// The options of weights that several commands take.
 #pragma once
 
 #include <map>

@@ -1,5 +1,5 @@
-// Steps of a graph that the model builder of ONNX Runtime GenAI exports over caches of blocks: nodes
-// PagedAttention of com.microsoft.
+// Runs steps of graphs that the model builder of ONNX Runtime GenAI exports over caches of blocks,
+// with PagedAttention nodes of com.microsoft.
 #pragma once
 
 #include <vector>

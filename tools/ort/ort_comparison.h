@@ -1,4 +1,4 @@
-// What ONNX Runtime computed beside what is computed here.
+// Compares what ONNX Runtime computed with what is computed here.
 #pragma once
 
 #include <cstdint>

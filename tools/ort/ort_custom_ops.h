@@ -1,4 +1,4 @@
-// Libraries of custom ops for ONNX Runtime, as files.
+// Loads copies of libraries of custom ops for ONNX Runtime, to see what they register.
 #pragma once
 
 #include <map>

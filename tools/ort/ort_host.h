@@ -1,4 +1,4 @@
-// ONNX Runtime, loaded from a path while the program runs: how its graphs are run beside ours.
+// Loads ONNX Runtime from a path at run time and runs its graphs beside ours.
 #pragma once
 
 #include <map>

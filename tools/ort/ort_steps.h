@@ -1,5 +1,5 @@
-// What a model is run on to compare runtimes: for a paged graph the steps of two sequences, for
-// others inputs that are made up.
+// Makes the inputs on which runtimes are compared: for a paged graph the steps of two sequences,
+// for others made-up inputs.
 #pragma once
 
 #include <map>

@@ -1,4 +1,4 @@
-// Measurements as a table: for people, Markdown, CSV or JSON.
+// Prints measurements as a table: for people, Markdown, CSV or JSON.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// What nodes read and write of a paged cache in a step, by the formats of its caches.
+// Counts the bytes of a paged cache that nodes read and write in a step, by the formats of its
+// caches.
 #pragma once
 
 #include <cstdint>

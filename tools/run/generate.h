@@ -1,4 +1,4 @@
-// What the parts of `pagefuse generate` share.
+// Declares what the parts of `pagefuse generate` share.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,5 @@
-// Times of executed nodes over several runs: a table by op and kernel, and a Chrome trace.
+// Collects times of executed nodes over several runs, for a table by op and kernel and for a Chrome
+// trace.
 #pragma once
 
 #include <chrono>

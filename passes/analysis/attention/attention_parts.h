@@ -1,4 +1,4 @@
-// The parts that an attention is read in: its scores, its query, and the op as a whole.
+// Declares the parts in which an attention is read: its scores, its query, and the op as a whole.
 #pragma once
 
 #include "absl/status/status.h"

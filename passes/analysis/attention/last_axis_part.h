@@ -1,4 +1,5 @@
-// A tensor [.., .., .., D] cut in two along its last axis, by Split or by Slices.
+// Finds two values that are the two parts of a tensor [.., .., .., D] cut along its last axis, by
+// Split or by Slices.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Biases that grow by a slope of the head from key to key.
+// Reads biases that grow from key to key by a slope of the head (ALiBi).
 #pragma once
 
 #include <optional>

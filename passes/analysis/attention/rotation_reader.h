@@ -1,4 +1,4 @@
-// Rotations of pairs of channels, read by element.
+// Reads which pairs of channels a subgraph rotates, element by element.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,5 @@
-// The elementwise functions that have a word: codes of number formats and what the codes stand for.
+// The elementwise functions that are recognised by what they compute: encoding to number formats,
+// and decoding from them.
 #pragma once
 
 #include <string>

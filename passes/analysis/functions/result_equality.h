@@ -1,5 +1,5 @@
-// Whether two functions gave the same: with what numbers formats leave open, and what the order of
-// a sum may change.
+// Decides whether two functions gave the same results, with the tolerance that formats and the
+// order of a sum leave open.
 #pragma once
 
 #include "absl/status/status.h"

@@ -1,4 +1,4 @@
-// What can be proved of numpy's broadcast: which lengths an axis can have wherever the graph runs.
+// Proves which lengths an axis can have under numpy's broadcast, wherever the graph runs.
 #pragma once
 
 #include <string>

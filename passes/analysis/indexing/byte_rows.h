@@ -1,4 +1,5 @@
-// Numbers that lie as bytes in a cache: where, whatever the shape that a graph sees them in.
+// Reads numbers that are stored as bytes in a cache: where they lie, whatever shape the graph gives
+// the cache.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,5 @@
-// Constant tensors of integers as index forms: counted, in steps, or their quotients and remainders.
+// Reads constant integer tensors as index forms: ranges, strided ranges, and their quotients and
+// remainders.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// Bool tensors, and floats that hide scores, read as conjunctions of inequalities.
+// Reads bool tensors, and floats that hide scores, as conjunctions of inequalities.
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/passes/analysis/indexing/indexing_analysis.h"
 #include "pagefuse/passes/edit/graph_edit.h"

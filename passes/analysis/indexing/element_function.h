@@ -1,4 +1,5 @@
-// Numbers computed from bytes, whatever the arithmetic: evaluated at points and compared.
+// Compares numbers that are computed from bytes by evaluating them at points, whatever arithmetic
+// computes them.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Integers read as index forms.
+// Reads integers as index forms.
 #include <algorithm>
 #include <cmath>
 

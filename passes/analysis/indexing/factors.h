@@ -1,4 +1,4 @@
-// Products of elements, taken apart: scales may stand anywhere among the factors.
+// Splits a product of elements into its factors, so that scales may stand anywhere among them.
 #pragma once
 
 #include <vector>

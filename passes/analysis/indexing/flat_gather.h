@@ -1,4 +1,4 @@
-// Elements of a matrix read by one index that is made of two.
+// Reads a Gather from a flattened matrix, whose index combines a row and a column.
 #pragma once
 
 #include <optional>

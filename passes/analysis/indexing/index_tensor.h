@@ -1,4 +1,4 @@
-// Index forms as tensors of a graph.
+// Builds the nodes that compute an index form as a tensor.
 #pragma once
 
 #include "pagefuse/passes/analysis/indexing/layout.h"

@@ -1,5 +1,5 @@
-// Tensors laid out by axes: views and transposes between where elements lie and where an op wants
-// them.
+// Makes the views and transposes between the layout in which elements are stored and the layout
+// that an op expects.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// Codes of a few bits that lie packed in bytes, one behind the other, the lowest bits first.
+// Reads codes of a few bits that are packed in bytes, one after the other, the lowest bits first.
 #pragma once
 
 #include <optional>

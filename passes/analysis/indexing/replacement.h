@@ -1,4 +1,5 @@
-// Replacing what a reading by element covered: nodes built beforehand, undone if one cannot be.
+// Replaces a subgraph that was read by element: all new nodes are built first, and removed again if
+// one cannot be built.
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
-// The rows of last tokens: where a graph picks them, and what may happen to them afterwards.
+// Finds where a graph picks the rows of last tokens, and checks what happens to these rows
+// afterwards.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// Index arithmetic of a decoder, node by node: counts, positions, masks of ones.
+// Evaluates the index arithmetic of a decoder node by node: counts, positions, masks of ones.
 #pragma once
 
 #include <optional>

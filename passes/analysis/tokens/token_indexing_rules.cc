@@ -1,4 +1,4 @@
-// Gathers and scatters: they may index features, not tokens.
+// Rules for Gathers and scatters, which may index features but not tokens.
 #include <algorithm>
 
 #include "pagefuse/base/status_macros.h"

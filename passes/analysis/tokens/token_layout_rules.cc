@@ -1,4 +1,4 @@
-// Views, slices and joins over the token axis.
+// Rules for views, slices and joins over the token axis.
 #include <algorithm>
 
 #include "pagefuse/base/status_macros.h"

@@ -1,4 +1,5 @@
-// Matrix products: tokens may be rows (or columns) of one side, never what is summed over.
+// Rules for matrix products: tokens may be rows (or columns) of one side, and are never summed
+// over.
 #include <algorithm>
 #include <string>
 

@@ -1,5 +1,5 @@
-// How the values of an exported decoder depend on the tokens of its batch: what may be computed on
-// packed tokens, and which node stops it.
+// Traces how the values of an exported decoder depend on the tokens of its batch: what may be
+// computed on packed tokens, and which node prevents it.
 #pragma once
 
 #include <vector>

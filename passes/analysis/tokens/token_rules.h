@@ -1,4 +1,4 @@
-// What every op does to the axis that runs over tokens: one rule an op, for TraceTokens.
+// Says what every op does to the axis that runs over tokens: one rule for each op, for TraceTokens.
 #pragma once
 
 #include <optional>

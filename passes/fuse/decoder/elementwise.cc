@@ -1,4 +1,4 @@
-// fuse-elementwise: a chain of elementwise ops becomes one node that walks memory once.
+// fuse-elementwise: fuses a chain of elementwise ops into one node that walks memory once.
 //
 //   x -- Pow -- Mul -- Add -- Tanh -- Mul -- y    =>    x -- pagefuse.Elementwise <body> -- y
 //
@@ -206,7 +206,7 @@ class FuseElementwisePass : public Pass {
  public:
   std::string_view name() const override { return kName; }
   std::string_view description() const override {
-    return "Runs chains of elementwise ops in one pass over memory.";
+    return "Fuses chains of elementwise ops into Elementwise, which walks memory once.";
   }
   std::vector<RuleSummary> rules() const override {
     return {{std::string(kName),

@@ -252,9 +252,11 @@ absl::StatusOr<bool> RewriteAll(Model& model, PassContext& context) {
 }  // namespace
 
 std::unique_ptr<Pass> FuseIndexQueries() {
-  return MakePass(kName,
-                  "Fuses the rotation of an indexer's queries with the factors of its weights.",
-                  RewriteAll);
+  return MakePass(
+      kName,
+      "Fuses the rotation of an indexer's queries and the constant factors of its head weights "
+      "into IndexerQRopeQuant.",
+      RewriteAll);
 }
 
 }  // namespace pagefuse

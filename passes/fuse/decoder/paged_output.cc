@@ -1,5 +1,5 @@
-// fuse-paged-output: what a paged attention's result is cast or quantised to at once is what the op
-// gives itself, rounded once.
+// fuse-paged-output: lets PagedAttention itself give the type to which its result is cast or
+// quantised, so that it is rounded once.
 //
 //   PagedAttention (..) -- Cast                                   =>  <output_dtype> (..)
 //   PagedAttention (..) -- / scale -- Clip -448, 448 -- Cast e4m3fn   =>  <output_dtype> (.., scale)
@@ -191,7 +191,8 @@ absl::StatusOr<bool> Run(Model& model, PassContext& context) {
 
 std::unique_ptr<Pass> FusePagedOutput() {
   return MakePass(
-      kName, "Lets paged attention give what its result is scaled, cast or quantised to.", Run);
+      kName, "Fuses the scaling, cast or quantisation of the result of PagedAttention into the op.",
+      Run);
 }
 
 }  // namespace pagefuse

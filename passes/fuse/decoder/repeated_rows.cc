@@ -1,4 +1,5 @@
-// fuse-repeated-rows: rows that are copied for each of their experts are read where they are.
+// fuse-repeated-rows: removes the copies of rows that are made for each of their experts;
+// GroupedMatMul reads the rows where they are.
 //
 //   x [M, K] -- Expand or Tile [M, R, K] -- Reshape [M * R, K] -- GroupedMatMul
 //     =>  x -- GroupedMatMul <repeat = R>
@@ -55,8 +56,10 @@ absl::StatusOr<bool> Rewrite(Graph& graph, Node* node, const SymbolicContents& c
 }  // namespace
 
 std::unique_ptr<Pass> FuseRepeatedRows() {
-  return MakeNodePass("fuse-repeated-rows",
-                      "Lets experts read rows that were copied for each of them.", Rewrite);
+  return MakeNodePass(
+      "fuse-repeated-rows",
+      "Removes the copies of rows that a GroupedMatMul reads: the op repeats the rows itself.",
+      Rewrite);
 }
 
 }  // namespace pagefuse

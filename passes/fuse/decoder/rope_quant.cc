@@ -1,5 +1,5 @@
-// fuse-rope-quant: norms and rotation of query and key, quantisation, and the insert into the paged
-// cache become one op, so that each new row is read once and written once.
+// fuse-rope-quant: fuses norms and rotation of query and key, quantisation, and the insert into the
+// paged cache into one op, so that each new row is read once and written once.
 //
 //   query -- RMSNormalization -- RotaryEmbedding -- query_out
 //   key   -- RMSNormalization -- RotaryEmbedding --+
@@ -95,8 +95,11 @@ std::unique_ptr<Pass> FuseRopeQuant() {
   for (bool normed : {true, false}) {
     for (bool row_scales : {true, false}) rules.push_back(RopeInsertRule(normed, row_scales));
   }
-  return MakeRulePass("fuse-rope-quant", "Fuses rotation, quantisation and cache insert.",
-                      std::move(rules));
+  return MakeRulePass(
+      "fuse-rope-quant",
+      "Fuses the norm, rotation and quantisation of queries and keys with the cache insert into "
+      "RopeCacheInsert.",
+      std::move(rules));
 }
 
 }  // namespace pagefuse

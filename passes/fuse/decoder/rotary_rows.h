@@ -1,4 +1,4 @@
-// Cosines and sines as the fused ops take them: a row for each token of the step.
+// Makes cosines and sines as the fused ops take them: one row for each token of the step.
 #pragma once
 
 #include "pagefuse/passes/edit/graph_builder.h"

@@ -1,5 +1,5 @@
-// rotated-heads: rows that are rotated as they leave their projection are seen as heads first, as
-// the op that fuses rotation and cache insert takes them.
+// rotated-heads: splits rows into heads before they are rotated, as the op that fuses rotation and
+// cache insert takes them.
 //
 //   x [1, T, H * D] -- RotaryEmbedding -- Reshape [T, H, D]
 //     =>  x -- Reshape [T, H, D] -- Reshape [1, T, H * D] -- RotaryEmbedding -- Reshape [T, H, D]
@@ -47,8 +47,11 @@ absl::StatusOr<bool> Rewrite(Graph& graph, Node* node, const SymbolicContents& /
 }  // namespace
 
 std::unique_ptr<Pass> RotatedHeads() {
-  return MakeNodePass("rotated-heads",
-                      "Sees rows as heads before their rotation, as they are behind.", Rewrite);
+  return MakeNodePass(
+      "rotated-heads",
+      "Moves the Reshape of rows into heads before their rotation, where fuse-rope-quant "
+      "expects it.",
+      Rewrite);
 }
 
 }  // namespace pagefuse

@@ -1,5 +1,5 @@
-// fuse-sink-attention: attention that is written out with a sink beside its scores becomes
-// pagefuse.SinkAttention, where no paged op took it up.
+// fuse-sink-attention: fuses attention with sinks into pagefuse.SinkAttention, where no paged op
+// fused it.
 //
 //   scores = query . key * scale + mask
 //   Slice (Softmax (Concat (scores, sinks)), all but the last) . value
@@ -164,7 +164,8 @@ absl::StatusOr<bool> Run(Model& model, PassContext& context) {
 }  // namespace
 
 std::unique_ptr<Pass> FuseSinkAttention() {
-  return MakePass(kName, "Makes one op of attention with a sink that no paged op took up.", Run);
+  return MakePass(kName,
+                  "Fuses attention with sinks into SinkAttention where no paged op fused it.", Run);
 }
 
 }  // namespace pagefuse

@@ -139,7 +139,9 @@ absl::StatusOr<std::vector<Value*>> Fused(const Match& match, Graph& graph, Node
 }
 
 Rule WindowRowsRule() {
-  return Rule("fuse-window-rows", "norm and rotation of the query, rotation and insert of the row")
+  return Rule("fuse-window-rows",
+              "a query that is normed and rotated, and a row that is rotated and inserted into the "
+              "cache")
       .MatchText(kPattern)
       .Needs("SparseMlaAttention")
       .Metadata({"cos", "sin", "slots"})
@@ -156,8 +158,8 @@ Rule WindowRowsRule() {
 std::unique_ptr<Pass> FuseWindowRows() {
   return MakeRulePass(
       "fuse-window-rows",
-      "Fuses norm and rotation of queries with rotation and insert of the rows of a "
-      "window.",
+      "Fuses the norm and rotation of queries with the rotation and cache insert of the rows of "
+      "a sliding window into QNormRopeKvInsert.",
       {WindowRowsRule()});
 }
 

@@ -1,5 +1,5 @@
-// Numbers of a graph that may be attributes of the op that it computes. Private to the fusions by
-// what is computed.
+// Finds the constants of a subgraph that may be attributes of the op that it computes. It is
+// private to the fusions by test vectors.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Rows that are quantised or joined and put into a paged cache by slot: KCacheQuantInsert,
-// IndexerKQuantInsert, MlaCacheInsert, CompressorStateInsert.
+// Fusions of rows that are quantised or joined and inserted into a paged cache by slot:
+// KCacheQuantInsert, IndexerKQuantInsert, MlaCacheInsert, CompressorStateInsert.
 #include <algorithm>
 #include <functional>
 

@@ -1,4 +1,5 @@
-// Caches as graphs hold them and as ops take them. Private to the fusions by what is computed.
+// Converts between the layouts in which graphs hold caches and those that ops take. It is private
+// to the fusions by test vectors.
 #pragma once
 
 #include <string>

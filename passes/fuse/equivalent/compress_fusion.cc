@@ -1,6 +1,6 @@
-// CompressCacheInsert, wherever a graph pools windows of rows, norms, rotates, quantises and writes
-// them: from a paged state, or from the rows of one sequence in a prefill, which are the state of
-// one block.
+// Fuses CompressCacheInsert wherever a graph pools windows of rows, norms, rotates, quantises and
+// writes them: from a paged state, or from the rows of one sequence in a prefill, which are the
+// state of one block.
 #include <algorithm>
 
 #include "pagefuse/base/status_macros.h"

@@ -1,5 +1,5 @@
-// The forms in which graphs hold cosines and sines, and each as the table that the ops take.
-// Private to the fusions by what is computed.
+// Reads the forms in which graphs hold cosines and sines, and makes of each the table that the ops
+// take. It is private to the fusions by test vectors.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
-// fuse-equivalent: ops of sparse attention, compressed caches and their indexer, wherever a graph
-// computes what they do, however it is spelled (fusion_search.h).
+// fuse-equivalent: fuses ops of sparse attention, compressed caches and their indexer wherever a
+// subgraph gives the same results on test vectors, whatever nodes it consists of (fusion_search.h).
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/passes/fuse/equivalent/fusions.h"
@@ -16,33 +16,44 @@ struct NamedFusion {
 
 // Larger ones first: some hold others.
 constexpr NamedFusion kFusions[] = {
-    {"CompressCacheInsert", "windows pooled, normed, rotated, quantised and put into the cache",
+    {"CompressCacheInsert",
+     "windows that are pooled, normed, rotated, quantised and inserted into the cache",
      FuseCompressCacheInsert},
-    {"QNormRopeKvInsert", "queries normed and rotated, keys rotated and put into the cache",
+    {"QNormRopeKvInsert",
+     "queries that are normed and rotated, and keys that are rotated and inserted into the "
+     "cache",
      FuseQNormRopeKvInsert},
-    {"KCacheQuantInsert", "keys quantised under power-of-two scales and put into the cache",
+    {"KCacheQuantInsert",
+     "keys that are quantised with power-of-two scales and inserted into the cache",
      FuseKCacheQuantInsert},
-    {"IndexerKQuantInsert", "indexer keys quantised and put into the cache",
+    {"IndexerKQuantInsert", "indexer keys that are quantised and inserted into the cache",
      FuseIndexerKQuantInsert},
-    {"MlaCacheInsert", "latent and rotated part side by side in the cache", FuseMlaCacheInsert},
-    {"CompressorStateInsert", "kv and placed scores put into the compressor's state",
+    {"MlaCacheInsert",
+     "latent and rotated parts of rows that are inserted into the cache side by side",
+     FuseMlaCacheInsert},
+    {"CompressorStateInsert",
+     "rows and scores with their position bias that are inserted into a compressor's state",
      FuseCompressorStateInsert},
-    {"PagedCacheInsert", "keys and values quantised and put into paged caches",
+    {"PagedCacheInsert", "keys and values that are quantised and inserted into paged caches",
      FusePagedCacheInsert},
-    {"IndexerQRopeQuant", "indexer queries rotated and quantised, weights scaled",
+    {"IndexerQRopeQuant",
+     "indexer queries that are rotated and quantised, and their scaled head weights",
      FuseIndexerQRopeQuant},
-    {"InvRopeQuant", "attention outputs rotated back and quantised", FuseInvRopeQuant},
-    {"TurboQuantInsert", "keys and values put into TurboQuant slots", FuseTurboQuantInsert},
-    {"TurboQuantDequant", "whole sequences unpacked from TurboQuant slots", FuseTurboQuantDequant},
-    {"KCacheDequantGather", "last rows of requests decoded into a workspace",
+    {"InvRopeQuant", "attention outputs that are rotated back and quantised", FuseInvRopeQuant},
+    {"TurboQuantInsert", "keys and values that are encoded into TurboQuant slots",
+     FuseTurboQuantInsert},
+    {"TurboQuantDequant", "whole sequences that are decoded from TurboQuant slots",
+     FuseTurboQuantDequant},
+    {"KCacheDequantGather", "the last rows of each request, decoded into a workspace",
      FuseKCacheDequantGather},
-    {"MlaGatherUpconvert", "latent rows of whole requests decoded", FuseMlaGatherUpconvert},
-    {"IndexerKGather", "indexer keys of whole requests, one behind the other", FuseIndexerKGather},
-    {"CombineTopKWindow", "compressed rows and a window listed for each token",
+    {"MlaGatherUpconvert", "latent rows of whole requests, decoded", FuseMlaGatherUpconvert},
+    {"IndexerKGather", "indexer keys of whole requests, packed one after the other",
+     FuseIndexerKGather},
+    {"CombineTopKWindow", "a list of compressed rows and window rows for each token",
      FuseCombineTopKWindow},
-    {"ReqIndexToSlot", "positions within requests that become slots or workspace rows",
+    {"ReqIndexToSlot", "slots or workspace rows that are looked up for positions within requests",
      FuseReqIndexToSlot},
-    {"MergeAttnStates", "two results of attention joined by their log-sum-exps",
+    {"MergeAttnStates", "two results of attention that are merged by their log-sum-exps",
      FuseMergeAttnStates},
 };
 
@@ -50,7 +61,8 @@ class FuseEquivalentPass : public Pass {
  public:
   std::string_view name() const override { return "fuse-equivalent"; }
   std::string_view description() const override {
-    return "Fuses ops that a graph computes in any form, compared by numbers.";
+    return "Fuses subgraphs into ops whose results are equal on test vectors, whatever nodes the "
+           "subgraphs consist of.";
   }
   std::vector<RuleSummary> rules() const override {
     std::vector<RuleSummary> rules;

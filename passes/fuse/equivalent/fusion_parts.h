@@ -1,5 +1,5 @@
-// Parts that fusions by what is computed share: ports, the texts around an op, places of rows in
-// caches. Private to them.
+// Parts that the fusions by test vectors share: ports, the texts around an op, addresses of rows in
+// caches. It is private to them.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,6 @@
-// Fusions by what is computed, one an op: each looks at a value that may be the op's output, and
-// puts the op in if it is. Private to by_test_vectors.cc and the files that define them.
+// The fusions by test vectors, one for each op: each looks at a value that may be the output of the
+// op, and puts the op in if it is. It is private to fuse_equivalent.cc and the files that define the
+// fusions.
 #pragma once
 
 #include "absl/status/statusor.h"

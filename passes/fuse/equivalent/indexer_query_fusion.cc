@@ -1,4 +1,4 @@
-// IndexerQRopeQuant, wherever a graph computes what it does.
+// Fuses IndexerQRopeQuant wherever a graph computes its results.
 #include <algorithm>
 
 #include "absl/strings/str_join.h"

@@ -1,4 +1,4 @@
-// InvRopeQuant, wherever a graph computes what it does.
+// Fuses InvRopeQuant wherever a graph computes its results.
 #include <algorithm>
 #include <optional>
 

@@ -1,4 +1,4 @@
-// MergeAttnStates, wherever a graph joins two results of attention by their log-sum-exps.
+// Fuses MergeAttnStates wherever a graph merges two results of attention by their log-sum-exps.
 #include <algorithm>
 
 #include "pagefuse/base/status_macros.h"

@@ -1,4 +1,5 @@
-// PagedCacheInsert, wherever a graph quantises rows of keys and values and writes them by slot.
+// Fuses PagedCacheInsert wherever a graph quantises rows of keys and values and writes them by
+// slot.
 #include <algorithm>
 
 #include "absl/strings/str_join.h"

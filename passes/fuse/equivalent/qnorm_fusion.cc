@@ -1,5 +1,5 @@
-// QNormRopeKvInsert, wherever a graph norms and rotates queries and rotates, quantises and writes
-// the rows of keys.
+// Fuses QNormRopeKvInsert wherever a graph norms and rotates queries and rotates, quantises and
+// writes the rows of keys.
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"

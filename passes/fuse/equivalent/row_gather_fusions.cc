@@ -1,5 +1,5 @@
-// Rows of whole requests read out of paged caches, decoded or as they are: KCacheDequantGather,
-// MlaGatherUpconvert, IndexerKGather.
+// Fusions that read rows of whole requests from paged caches, decoded or as they are:
+// KCacheDequantGather, MlaGatherUpconvert, IndexerKGather.
 #include <algorithm>
 #include <random>
 

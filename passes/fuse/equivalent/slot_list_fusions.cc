@@ -1,4 +1,4 @@
-// Lists of rows that tokens attend to: ReqIndexToSlot, CombineTopKWindow.
+// Fusions that make lists of rows that tokens attend to: ReqIndexToSlot, CombineTopKWindow.
 #include <algorithm>
 #include <random>
 

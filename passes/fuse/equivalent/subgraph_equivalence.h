@@ -1,4 +1,5 @@
-// A region and the texts that may replace it on the same numbers. Private to fusion_search.cc.
+// Runs a subgraph and its candidate replacements on the same test vectors and compares the results.
+// It is private to fusion_search.cc.
 #pragma once
 
 #include "absl/status/statusor.h"

@@ -1,5 +1,5 @@
-// TurboQuantInsert and TurboQuantDequant: rows of keys and values into TurboQuant slots, and whole
-// sequences out of them.
+// Fusions of TurboQuantInsert and TurboQuantDequant, which write rows of keys and values to
+// TurboQuant slots and read whole sequences from them.
 #include <algorithm>
 #include <random>
 

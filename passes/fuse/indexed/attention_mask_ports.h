@@ -1,5 +1,5 @@
-// Which keys a row of queries sees, as a paged attention says it: sequence lengths, causality, a
-// window.
+// Reads which keys a row of queries sees and says it in the terms of a paged attention: sequence
+// lengths, causality, a window.
 #pragma once
 
 #include "pagefuse/passes/fuse/indexed/paged_rows.h"

@@ -158,7 +158,8 @@ absl::Status Fuse(Node& attention, const GraphScope& scope, PassContext& context
 std::unique_ptr<Pass> FuseContiguousInsert() {
   return MakeMatchPass(
       kName,
-      "Fuses scatters of new keys and values into the contiguous caches of a PagedAttention.",
+      "Fuses the scatters of new keys and values into the contiguous caches of a PagedAttention "
+      "into PagedCacheInsert.",
       Places, Fuse);
 }
 

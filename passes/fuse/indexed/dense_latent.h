@@ -1,5 +1,5 @@
-// Attention over rows of a latent cache as one SparseMlaAttention: the node, and the case in which
-// a token sees the rows of its sequence through a block table.
+// Builds a SparseMlaAttention, also for attention in which a token sees the rows of its whole
+// sequence through a block table.
 #pragma once
 
 #include <optional>

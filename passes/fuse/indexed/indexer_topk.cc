@@ -1,5 +1,5 @@
-// fuse-indexer-topk: the best columns of each row of scores within its range, counted from the
-// range's begin, become IndexerTopK.
+// fuse-indexer-topk: fuses the selection of the top-k columns of each row of scores within its
+// range, counted from the begin of the range, into IndexerTopK.
 //
 //   values, place = TopK (logits that are -inf outside [ks, ke), K)
 //   indices = Where (k < ke - ks, place - ks, -1)
@@ -232,8 +232,9 @@ absl::Status Fuse(Node& node, const GraphScope& scope, PassContext& context) {
 }  // namespace
 
 std::unique_ptr<Pass> FuseIndexerTopK() {
-  return MakeMatchPass(kName, "Fuses the selection of the best columns within each row's range.",
-                       IntegerChoices, Fuse);
+  return MakeMatchPass(
+      kName, "Fuses the selection of the top-k columns within each row's range into IndexerTopK.",
+      IntegerChoices, Fuse);
 }
 
 }  // namespace pagefuse

@@ -1,4 +1,5 @@
-// Rows of a latent cache, read by element: in which format they lie, and which of them are listed.
+// Reads rows of a latent cache: the format in which they are stored, and which of them a token
+// attends to.
 #pragma once
 
 #include <string>

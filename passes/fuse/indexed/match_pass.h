@@ -1,4 +1,4 @@
-// The passes that fuse what they read by element, one place at a time.
+// The base of passes that fuse attention and scores which are read by element, one at a time.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
-// fuse-index-logits: rectified scores of an indexer, over dense keys or a paged cache of bytes,
-// become MqaLogits or PagedMqaLogits. The scores are read by element (logits_match.h).
+// fuse-index-logits: fuses the rectified scores of an indexer, over dense keys or a paged cache of
+// bytes, into MqaLogits or PagedMqaLogits. The scores are read by element (logits_match.h).
 #include <algorithm>
 
 #include "pagefuse/base/status_macros.h"
@@ -161,8 +161,10 @@ absl::Status Fuse(Node& node, const GraphScope& scope, PassContext& context) {
 
 std::unique_ptr<Pass> FuseIndexLogits() {
   return MakeMatchPass(
-      kName, "Fuses an indexer's scores over dense keys or a paged cache, read by element.", Places,
-      Fuse);
+      kName,
+      "Fuses an indexer's scores over dense keys or a paged cache into MqaLogits or "
+      "PagedMqaLogits, however they are computed.",
+      Places, Fuse);
 }
 
 }  // namespace pagefuse

@@ -139,8 +139,11 @@ absl::Status Fuse(Node& node, const GraphScope& scope, PassContext& context) {
 }  // namespace
 
 std::unique_ptr<Pass> FusePagedAttention() {
-  return MakeMatchPass(kName, "Fuses attention over paged or quantised caches, read by element.",
-                       AttentionNodes, Fuse);
+  return MakeMatchPass(
+      kName,
+      "Fuses attention over a paged or quantised cache into PagedAttention, however its rows "
+      "and mask are computed.",
+      AttentionNodes, Fuse);
 }
 
 }  // namespace pagefuse

@@ -1,5 +1,5 @@
-// The inputs of a PagedAttention made from a match that was read by element, and its result put
-// back.
+// Makes the inputs of a PagedAttention from attention that was read by element, and brings its
+// result to the layout of the original.
 #pragma once
 
 #include <string>

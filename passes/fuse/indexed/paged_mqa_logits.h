@@ -1,4 +1,4 @@
-// Index scores over a paged cache, as PagedMqaLogits takes them.
+// Reads index scores over a paged cache as the inputs of PagedMqaLogits.
 #pragma once
 
 #include "absl/status/statusor.h"

@@ -1,5 +1,5 @@
-// Keys and values as rows of a cache: where the elements that an attention reads lie, and in what
-// format.
+// Reads keys and values as rows of a cache: where the elements that an attention reads are stored,
+// and in what format.
 #pragma once
 
 #include "pagefuse/ops/kernels/formats/cache_format.h"

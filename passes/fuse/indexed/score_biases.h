@@ -1,5 +1,5 @@
-// What a paged attention adds to masked scores: ALiBi (arXiv 2108.12409) and a bias among the
-// queries of a sequence, read by element.
+// Reads what a paged attention adds to its masked scores: ALiBi (arXiv 2108.12409), and a bias
+// among the queries of a sequence.
 #pragma once
 
 #include <optional>

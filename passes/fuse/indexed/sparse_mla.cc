@@ -200,9 +200,11 @@ absl::Status Fuse(Node& node, const GraphScope& scope, PassContext& context) {
 }  // namespace
 
 std::unique_ptr<Pass> FuseSparseMla() {
-  return MakeMatchPass(kName,
-                       "Fuses attention over listed rows of a latent cache, read by element.",
-                       AttentionNodes, Fuse);
+  return MakeMatchPass(
+      kName,
+      "Fuses attention over selected rows of a latent cache into SparseMlaAttention, however it "
+      "is computed.",
+      AttentionNodes, Fuse);
 }
 
 }  // namespace pagefuse

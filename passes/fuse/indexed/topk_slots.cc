@@ -1,5 +1,5 @@
-// fuse-topk-slots: positions within a request that become slots of a paged cache through its block
-// table, in whatever arithmetic, become TopKSlots.
+// fuse-topk-slots: fuses the lookup of positions within a request in its block table, which gives
+// slots of a paged cache, into TopKSlots.
 //
 //   slots = Where (v >= 0 and valid[t], table[req[t], v / size] * size + v mod size, -1)
 //   lens = how many of them are not -1
@@ -190,7 +190,9 @@ absl::Status Fuse(Node& node, const GraphScope& scope, PassContext& context) {
 
 std::unique_ptr<Pass> FuseTopKSlots() {
   return MakeMatchPass(
-      kName, "Fuses positions that become slots through a block table, in any arithmetic.",
+      kName,
+      "Fuses the lookup of slots for selected positions in a block table into TopKSlots, "
+      "however it is computed.",
       IntegerChoices, Fuse);
 }
 

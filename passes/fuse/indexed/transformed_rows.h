@@ -1,5 +1,5 @@
 // Attention over rows of 4 bits behind a Hadamard transform: keys and values are multiplied as they
-// are stored, queries are transformed before, and the result is transformed back behind.
+// are stored, queries are transformed before the attention, and its result is transformed back.
 #pragma once
 
 #include "pagefuse/passes/fuse/indexed/paged_rows.h"

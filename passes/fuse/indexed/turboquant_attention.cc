@@ -1,6 +1,7 @@
-// fuse-turboquant-attention: attention over a cache that is unpacked in the graph, keys from a
-// codebook with their norm, values from steps with a scale and a zero of float16, becomes
-// TurboQuantAttention. The match is read by element; nibbles and float16 by what they compute.
+// fuse-turboquant-attention: fuses attention over a cache that the graph decodes itself, keys from
+// a codebook with their norm, values from codes with a scale and a zero of float16, into
+// TurboQuantAttention. Attention is read by element; 4-bit codes and float16 are recognised by what
+// they compute.
 #include "pagefuse/ops/pagefuse/turboquant/turboquant_attention.h"
 
 #include <algorithm>
@@ -336,9 +337,10 @@ absl::Status Fuse(Node& node, const GraphScope& scope, PassContext& context) {
 }  // namespace
 
 std::unique_ptr<Pass> FuseTurboQuantAttention() {
-  return MakeMatchPass(
-      kName, "Fuses attention over codebook keys and stepped values that a graph unpacks.",
-      AttentionNodes, Fuse);
+  return MakeMatchPass(kName,
+                       "Fuses attention over TurboQuant slots that the graph decodes itself into "
+                       "TurboQuantAttention.",
+                       AttentionNodes, Fuse);
 }
 
 }  // namespace pagefuse

@@ -1,4 +1,5 @@
-// Rules of the pipeline that are files of rules as text, put into the library when it is built.
+// Loads the rules of the pipeline that are text files, which are embedded into the library when it
+// is built.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// The head of an op as text: name, attributes aside, and typed ports.
+// Parses the head of an op as text: its name, attributes and typed ports.
 #pragma once
 
 #include <string>

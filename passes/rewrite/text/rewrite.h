@@ -1,4 +1,4 @@
-// One rewrite of a pipeline: which it is, where it was, and what became of the numbers.
+// Describes one rewrite of a pipeline: its number, its place, and what became of the numbers.
 #pragma once
 
 #include <cstdint>

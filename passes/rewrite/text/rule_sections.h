@@ -1,4 +1,4 @@
-// A file of rules and ops, cut into its parts. Views are into the file's text.
+// Splits a file of rules and ops into its parts, as views into the file's text.
 #pragma once
 
 #include <string>

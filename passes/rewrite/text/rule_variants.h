@@ -1,4 +1,4 @@
-// The forms of a rule's pattern: every choice among its parts.
+// Lists the variants of a rule's pattern: every choice among its parts.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What exporters write as choices and powers.
+// Rules for selections and powers that exporters compute by other ops.
 #include <array>
 
 #include "pagefuse/passes/edit/constants.h"

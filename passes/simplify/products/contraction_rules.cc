@@ -1,4 +1,5 @@
-// Products and softmaxes that are written out, or taken of views that undo each other.
+// Rules for products and softmaxes that are written out, or computed between views that undo each
+// other.
 #include <algorithm>
 #include <cmath>
 #include <map>

@@ -1,6 +1,6 @@
-// Einsum as what it computes: operands are transposed to the order of the result, summed labels
-// are the inner axis of a MatMul, and where no label is of one operand alone, elementwise products
-// are summed.
+// Replaces Einsum by products and sums: operands are transposed to the order of the result, summed
+// labels are the inner axis of a MatMul, and where no label belongs to one operand alone,
+// elementwise products are summed.
 #include <algorithm>
 #include <string>
 

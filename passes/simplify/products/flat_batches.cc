@@ -1,5 +1,6 @@
-// Heads that are flattened into the batch, [B, H, m, k] as [B * H, m, k], stay heads: in products of
-// three axes, as of PyTorch's bmm and baddbmm, and in what is elementwise between two such views.
+// Keeps heads as an axis of their own where a graph flattens them into the batch, [B, H, m, k] as
+// [B * H, m, k]: in products of three axes, as PyTorch's bmm and baddbmm have them, and in
+// elementwise ops between two such views.
 #include <algorithm>
 #include <map>
 

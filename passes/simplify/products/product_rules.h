@@ -1,4 +1,4 @@
-// The rules of simplify-products, by file.
+// Declares the rules of simplify-products, by the file that defines them.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
-// simplify-products: sums, products and choices that are written by other ops become themselves.
-// The numbers are the same but for the order of sums and the sign of a zero.
+// simplify-products: recognises products, sums and selections that are computed by other ops. The
+// numbers are the same but for the order of sums and the sign of a zero.
 #include "pagefuse/passes/simplify/products/product_rules.h"
 #include "pagefuse/passes/simplify/simplify.h"
 
@@ -8,10 +8,11 @@ namespace pagefuse {
 std::unique_ptr<Pass> SimplifyProducts() {
   return MakePeepholePass(
       "simplify-products",
-      "Writes Einsum as products and sums, TopK of one as a maximum, sums as products with ones and "
-      "of squares as sums, choices by products with 1 and 0 as Where, softmaxes that are written out as themselves, and "
-      "products that are transposed, flattened or taken head by head as whole ones, products that pick columns as "
-      "Gather, and elementwise ops among Transposes with fewer of them.",
+      "Brings products, sums, softmaxes and selections that are computed by other ops to one "
+      "form, with the same numbers up to the order of sums: Einsum becomes products and sums, "
+      "products with ones become sums, products with masks of 1 and 0 become Where, written-out "
+      "softmaxes become Softmax, products that are transposed, flattened or computed head by "
+      "head become one product, and Transposes around elementwise ops become fewer.",
       {{"einsum-to-product", "Einsum", EinsumToProduct},
        {"top-one-to-max", "TopK", TopOneToMax},
        {"reduction-of-squares", "ReduceSumSquare ReduceL2 ReduceL1", ReductionOfSquares},

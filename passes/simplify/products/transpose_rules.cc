@@ -1,4 +1,5 @@
-// Transposes around elementwise ops: where fewer do, the ops are computed of other layouts.
+// Moves Transposes around elementwise ops, where this leaves fewer of them: the ops are computed in
+// another layout.
 //
 //   T(T'(a) + b)      =>  a + T(b)         where T undoes T'
 //   T(a) * f(T(b))    =>  T(a * f(b))

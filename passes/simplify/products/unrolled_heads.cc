@@ -1,5 +1,5 @@
-// What is computed of each head, or of each other part along an axis, and joined again, is computed
-// of all of them at once:
+// Merges what is computed head by head, or part by part along an axis, and concatenated again into
+// one computation over all parts:
 //
 //   Concat (f (x[0], y), f (x[1], y), ..)  =>  f (x, y)
 //
