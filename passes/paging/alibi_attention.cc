@@ -7,12 +7,13 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/passes/analysis/attention/linear_bias.h"
-#include "pagefuse/passes/analysis/masks/mask_constants.h"
+#include "pagefuse/passes/analysis/indexing/indexing_analysis.h"
 #include "pagefuse/passes/edit/constants.h"
 #include "pagefuse/passes/edit/graph_builder.h"
 #include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/edit/ports.h"
 #include "pagefuse/passes/paging/marked_matches.h"
+#include "pagefuse/passes/simplify/peephole.h"
 
 namespace pagefuse {
 namespace {
@@ -77,8 +78,8 @@ class BiasTaker {
   Value* WithoutChosen(const Node& where, int depth) {
     for (int branch : {Where::kTrue, Where::kFalse}) {
       const int other = branch == Where::kTrue ? Where::kFalse : Where::kTrue;
-      const auto low = MaskNumber(where.input(other));
-      if (!low || !HidesKey(*low)) continue;
+      const auto low = NumberOf(where.input(other));
+      if (!low || !HidesBesideSoftmax(*low)) continue;
       Value* rest = Without(where.input(branch), depth + 1);
       if (!bias_) return nullptr;
       // All that is left of a mask is that it hides.

@@ -6,8 +6,8 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/passes/analysis/indexing/indexing_analysis.h"
 #include "pagefuse/passes/analysis/masks/mask_analysis.h"
-#include "pagefuse/passes/analysis/tokens/token_index.h"
 #include "pagefuse/passes/edit/graph_builder.h"
 #include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/edit/graph_ports.h"
@@ -46,8 +46,11 @@ absl::Status CheckLengths(const Node& node, const SymbolicContents& contents) {
     return Unfit(node, StrCat("\"", lengths->name(), "\" is not counted from a mask [B, T]"));
   }
   const Dim length = (*mask->shape())[1];
-  const auto counted = IndexOfMask(lengths, mask, contents);
-  if (!counted || !ProvablyEqual(counted->constant, length - Dim(1))) {
+  IndexingAnalysis reader(contents, Trust::kNothing);
+  reader.TakeAs(mask, 1);
+  const auto places = reader.Places(const_cast<Value*>(lengths));
+  const IndexExpr counted = places.ok() ? reader.ReadIndex(*places) : IndexExpr(Dim::Unknown());
+  if (!counted.is_constant() || !ProvablyEqual(counted.constant(), length - Dim(1))) {
     return Unfit(node, StrCat("\"", lengths->name(), "\": expected the ones of \"", mask->name(),
                               "\" in each row, less one"));
   }

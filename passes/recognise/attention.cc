@@ -23,9 +23,8 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/passes/analysis/indexing/broadcast_proof.h"
-#include "pagefuse/passes/analysis/indexing/index_expr.h"
+#include "pagefuse/passes/analysis/indexing/indexing_analysis.h"
 #include "pagefuse/passes/analysis/masks/mask_analysis.h"
-#include "pagefuse/passes/analysis/masks/mask_constants.h"
 #include "pagefuse/passes/edit/graph_builder.h"
 #include "pagefuse/passes/edit/match_failure.h"
 #include "pagefuse/passes/recognise/recognise.h"
@@ -213,7 +212,7 @@ bool ShowsEveryQueryAKey(const Match& match, Masking masking) {
 absl::Status Hides(const Match& match, Masking masking) {
   const auto low = BoundNumber(match, "low");
   if (!low || *low <= -1e30f) return absl::OkStatus();
-  if (!HidesKey(*low)) {
+  if (!HidesBesideSoftmax(*low)) {
     return MatchFailure("a score of ", *low, " hides no key");
   }
   if (ShowsEveryQueryAKey(match, masking)) return absl::OkStatus();

@@ -13,14 +13,15 @@
 #include <optional>
 #include <vector>
 
+#include "pagefuse/passes/analysis/indexing/indexing_analysis.h"
 #include "pagefuse/passes/analysis/masks/mask_analysis.h"
-#include "pagefuse/passes/analysis/masks/mask_constants.h"
 #include "pagefuse/passes/edit/graph_builder.h"
 #include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/edit/ports.h"
 #include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/recognise/joined_products.h"
 #include "pagefuse/passes/recognise/recognise.h"
+#include "pagefuse/passes/simplify/peephole.h"
 
 namespace pagefuse {
 namespace {
@@ -49,9 +50,9 @@ std::optional<Masked> MaskedBy(const Node* add, const SymbolicContents& contents
 
 std::optional<Masked> ChosenBy(const Node* where, const SymbolicContents& contents) {
   if (!where || !where->Is("Where")) return std::nullopt;
-  const auto low = MaskNumber(where->input(ports::Where::kFalse));
-  const bool chooses =
-      low && HidesKey(*low) && AnalyseMask(where->input(ports::Where::kCondition), contents).ok();
+  const auto low = NumberOf(where->input(ports::Where::kFalse));
+  const bool chooses = low && HidesBesideSoftmax(*low) &&
+                       AnalyseMask(where->input(ports::Where::kCondition), contents).ok();
   if (!chooses) return std::nullopt;
   return Masked{where->input(ports::Where::kTrue), where->input(ports::Where::kCondition),
                 where->input(ports::Where::kFalse)};
@@ -83,26 +84,26 @@ Value* OtherOperand(const Node* node, std::string_view op, const Value* known) {
 
 // Where a node is `low` * (1 - mask): the mask, which is 0 or 1, and the number. Null mask if it is
 // another.
-Masked HiddenPart(const Node* product) {
+Masked HiddenPart(const Node* product, const SymbolicContents& contents) {
   if (!product || !product->Is("Mul")) return {};
   for (int side : {0, 1}) {
     const Node* rest = product->input(side)->producer();
-    if (!rest || !rest->Is("Sub") || MaskNumber(rest->input(0)) != 1.0) continue;
-    if (!MaskNumber(product->input(1 - side)) || !IsZeroOrOne(rest->input(1))) continue;
+    if (!rest || !rest->Is("Sub") || NumberOf(rest->input(0)) != 1.0) continue;
+    if (!NumberOf(product->input(1 - side)) || !IsZeroOrOne(rest->input(1), contents)) continue;
     return {nullptr, rest->input(1), product->input(1 - side)};
   }
   return {};
 }
 
-bool ChooseByMask(Graph& graph, Node* difference) {
+bool ChooseByMask(Graph& graph, Node* difference, const SymbolicContents& contents) {
   if (!difference->Is("Sub")) return false;
-  const Masked hidden = HiddenPart(difference->input(1)->producer());
-  if (!hidden.mask || !HidesKey(-*MaskNumber(hidden.low))) return false;
+  const Masked hidden = HiddenPart(difference->input(1)->producer(), contents);
+  if (!hidden.mask || !HidesBesideSoftmax(-*NumberOf(hidden.low))) return false;
   Value* scores = OtherOperand(difference->input(0)->producer(), "Mul", hidden.mask);
   if (!scores || scores->dtype() != DataType::kFloat) return false;
   GraphBuilder builder(graph, difference, difference->output(0)->name());
   Value* visible = builder.Add("Cast", {hidden.mask}, "to", static_cast<int64_t>(DataType::kBool));
-  Value* low = builder.Float(static_cast<float>(-*MaskNumber(hidden.low)));
+  Value* low = builder.Float(static_cast<float>(-*NumberOf(hidden.low)));
   graph.ReplaceAllUses(difference->output(0), builder.Add("Where", {visible, scores, low}));
   graph.EraseIfDead(difference);
   return true;
@@ -152,7 +153,7 @@ bool SplitHeads(Graph& graph, Node* node) {
 }
 
 absl::StatusOr<bool> Rewrite(Graph& graph, Node* node, const SymbolicContents& contents) {
-  return ChooseByMask(graph, node) || JoinMasks(graph, node, contents) ||
+  return ChooseByMask(graph, node, contents) || JoinMasks(graph, node, contents) ||
          JoinProducts(graph, node, contents) || SplitHeads(graph, node);
 }
 

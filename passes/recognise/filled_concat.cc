@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/passes/analysis/indexing/index_expression.h"
+#include "pagefuse/passes/analysis/indexing/indexing_analysis.h"
 #include "pagefuse/passes/edit/graph_builder.h"
 #include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/edit/ports.h"
@@ -40,14 +40,11 @@ std::optional<AxisRange> RowsOf(const Tensor& indices) {
 }
 
 // Where part `axis` of a grid of indices starts; nullopt unless it counts by 1 along its own axis.
-std::optional<int64_t> GridStart(const Value* part, int axis, const SymbolicContents& contents) {
-  const auto index = ReadIndexExpression(part, contents);
-  if (!index.ok() || !index->constant.constant()) return std::nullopt;
-  for (int i = 0; i < static_cast<int>(index->coefficients.size()); ++i) {
-    const bool may_be_one = part->shape() && (*part->shape())[i].constant() == 1;
-    if (index->coefficients[i] != (i == axis && !may_be_one ? 1 : 0)) return std::nullopt;
-  }
-  return index->constant.constant();
+std::optional<int64_t> GridStart(Value* part, int axis, const SymbolicContents& contents) {
+  IndexingAnalysis reader(contents, Trust::kNothing);
+  const auto places = reader.Places(part);
+  if (!places.ok() || axis >= static_cast<int>(places->at.size())) return std::nullopt;
+  return (reader.ReadIndex(*places) - places->at[axis]).number();
 }
 
 // A grid [d0, .., dn, n + 1] of the places of all elements of a box, a part for each axis.

@@ -27,10 +27,12 @@ struct Computed {
 Computed Compute(std::string_view lines) {
   auto model = Must(ParseModel(StrCat(R"(
     <ir_version: 10, opset_import: ["" : 24]>
-    g (float[6, 4, 2, 8] pool, int64[B, 3] table, int64[B] lens, int64[B, 12] places, bool[B, 12] flags) => (y)
+    g (float[6, 4, 2, 8] pool, int64[B, 3] table, int64[B] lens, int64[C] others, int64[B, 12] places, bool[B, 12] flags) => (y)
     <int64[12] n = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, int64 size = {4}, int64 zero = {0}, int64 three = {3},
      int64[1] last = {-1}, int64[4] joined = {-1, 12, 2, 8}, int64[3] rows = {24, 2, 8}, int64 two = {2},
-     int64[8] threes = {5, 6, 7, 5, 6, 7, 5, 6}>
+     int64[8] threes = {5, 6, 7, 5, 6, 7, 5, 6}, int64 one = {1}, float whole = {1}, float deep = {-1e32}, float deepest = {-inf},
+     bool[3, 3] triangle = {1, 0, 0, 1, 1, 0, 1, 1, 1}, bool[3, 3] hole = {1, 0, 0, 0, 1, 0, 1, 0, 1},
+     bool[4, 4] away = {0, 1, 1, 1, 0, 0, 1, 1, 1, 0, 0, 1, 1, 1, 0, 0}>
     {
       )",
                                       lines, "\n}")));
@@ -48,10 +50,10 @@ std::string SourceOf(std::string_view lines) {
   return reader.Source(*reader.Whole(computed.y)).Key();
 }
 
-std::vector<std::string> ConditionsOf(std::string_view lines) {
+std::vector<std::string> ConditionsOf(std::string_view lines, Trust trust = Trust::kExporter) {
   Computed computed = Compute(lines);
-  IndexingAnalysis reader(computed.contents);
-  const auto conditions = reader.ReadConditions(*reader.Whole(computed.y));
+  IndexingAnalysis reader(computed.contents, trust);
+  const auto conditions = reader.ReadMask(*reader.Places(computed.y));
   if (!conditions.ok()) return {std::string(conditions.status().message())};
   std::vector<std::string> keys;
   for (const IndexExpr& condition : *conditions) keys.push_back(condition.Key());
@@ -173,6 +175,87 @@ TEST(Element, ADisjunctionIsTheGreaterOfTwo) {
   EXPECT_THAT(ConditionsOf("column = Unsqueeze (lens, last)  a = Less (n, column)  "
                            "y = Or (a, flags)"),
               ElementsAre(AllOf(HasSubstr("max("), HasSubstr("\"flags\"[i0, i1] + -1"))));
+}
+
+TEST(Element, AConstantTriangleIsABound) {
+  EXPECT_THAT(ConditionsOf("y = Identity (triangle)"), ElementsAre("i0 + (-1)*i1"));
+  EXPECT_THAT(ConditionsOf("y = Not (triangle)"), ElementsAre("(-1)*i0 + i1 + -1"));
+  EXPECT_THAT(ConditionsOf("y = Identity (hole)", Trust::kNothing),
+              ElementsAre(HasSubstr("no band of keys")));
+}
+
+TEST(Element, WhatIsNotHiddenByAConstantIsABound) {
+  EXPECT_THAT(ConditionsOf("y = Not (away)"), ElementsAre("i0 + (-1)*i1", "(-1)*i0 + i1 + 1"));
+}
+
+// Rows of B and of C places.
+constexpr char kPlaces[] =
+    "b_1 = Shape (lens)  b = Squeeze (b_1)  c_1 = Shape (others)  "
+    "c = Squeeze (c_1)  i = Range (zero, b, one)  j = Range (zero, c, one)  ";
+
+TEST(Element, AnAxisThatMayBeRepeatedHasAnIndexOfItsOwn) {
+  const std::string lines = StrCat(kPlaces, "y = LessOrEqual (j, i)");
+  EXPECT_THAT(ConditionsOf(lines, Trust::kNothing), ElementsAre("i0 of B + (-1)*i0 of C"));
+  EXPECT_THAT(ConditionsOf(lines), ElementsAre("0"));
+}
+
+TEST(Element, WhatMayBeNegativeIsNotDivided) {
+  const std::string lines =
+      StrCat(kPlaces, "low = Sub (i, size)  half = Div (low, three)  y = Less (half, two)");
+  EXPECT_THAT(ConditionsOf(lines, Trust::kNothing), ElementsAre(HasSubstr("\"half\"[i0]")));
+  EXPECT_THAT(ConditionsOf(lines), ElementsAre(HasSubstr("div(i0")));
+}
+
+TEST(Element, WhatMayCountFromTheEndIsNotGathered) {
+  const std::string lines =
+      StrCat(kPlaces, "low = Sub (i, size)  taken = Gather (n, low)  y = Less (taken, two)");
+  EXPECT_THAT(ConditionsOf(lines, Trust::kNothing), ElementsAre(HasSubstr("\"taken\"[i0]")));
+}
+
+TEST(Element, WhatMayWrapAroundIsNotFollowed) {
+  const std::string far =
+      StrCat(kPlaces, "k = Cast <to = 6> (i)  most = Constant <value = int32 {2147483644}> ()  ");
+  EXPECT_THAT(ConditionsOf(StrCat(far, "sum = Add (k, most)  y = Less (k, sum)"), Trust::kNothing),
+              ElementsAre(HasSubstr("\"sum\"[i0]")));
+  EXPECT_THAT(ConditionsOf(StrCat(far, "sum = Sub (k, most)  y = Less (k, sum)"), Trust::kNothing),
+              ElementsAre("-2147483645"));
+  EXPECT_THAT(ConditionsOf(StrCat(kPlaces,
+                                  "k = Cast <to = 12> (i)  w = Cast <to = 12> (two)  "
+                                  "less = Sub (k, w)  y = Less (less, w)"),
+                           Trust::kNothing),
+              ElementsAre(HasSubstr("\"less\"[i0]")));
+}
+
+TEST(Element, AProductHidesOnlyByAMaskOfUnits) {
+  const std::string kept = "kept = Cast <to = 1> (flags)  twice = Add (kept, kept)  ";
+  EXPECT_THAT(ConditionsOf(StrCat(kept, "rest = Sub (whole, kept)  y = Mul (rest, deep)")),
+              ElementsAre(R"("flags"[i0, i1] + -1)"));
+  EXPECT_THAT(ConditionsOf(StrCat(kept, "rest = Sub (whole, kept)  y = Mul (rest, deepest)")),
+              ElementsAre(HasSubstr("no product of a mask of 0 and 1")));
+  EXPECT_THAT(ConditionsOf(StrCat(kept, "rest = Sub (whole, twice)  y = Mul (rest, deep)")),
+              ElementsAre(HasSubstr("no product of a mask of 0 and 1")));
+}
+
+TEST(Element, AnIntegerThatIsNoMaskMayBeAnything) {
+  const std::string lines = "rest = Sub (one, places)  y = Cast <to = 9> (rest)";
+  EXPECT_THAT(ConditionsOf(lines), ElementsAre(HasSubstr("no range of indices")));
+  EXPECT_THAT(ConditionsOf(lines, Trust::kNothing), ElementsAre(R"((-1)*"places"[i0, i1])"));
+}
+
+TEST(Element, ASizeMayBeKnownByAnotherName) {
+  Computed computed = Compute(StrCat(kPlaces, "y = Add (j, i)"));
+  IndexingAnalysis reader(computed.contents, Trust::kNothing);
+  reader.Know({{"C", Dim::Symbol("B")}});
+  EXPECT_EQ(reader.ReadIndex(*reader.Places(computed.y)).Key(), "(2)*i0 of B");
+}
+
+TEST(Element, AValueMayBeTakenAsANumber) {
+  Computed computed = Compute(
+      "axis = Identity (last)  sums = CumSum (places, last)  "
+      "y = Sub (sums, two)");
+  IndexingAnalysis reader(computed.contents);
+  reader.TakeAs(computed.model.graph->FindValue("places"), 1);
+  EXPECT_EQ(reader.ReadIndex(*reader.Places(computed.y)).Key(), "i1 + -1");
 }
 
 }  // namespace

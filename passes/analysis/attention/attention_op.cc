@@ -84,10 +84,7 @@ class OpReader {
     if (!shape) return MatchFailure(*match_.output.value, ": the shape of its mask is not known");
     std::vector<IndexExpr> place = {at[0], at[1], at[2], n};
     place.erase(place.begin(), place.end() - std::min(4, shape->rank()));
-    const Element element{mask, place};
-    const bool is_bool = mask->dtype() == DataType::kBool;
-    PF_ASSIGN_OR_RETURN(const Conditions conditions,
-                        is_bool ? reader_.ReadConditions(element) : reader_.ReadHiding(element));
+    PF_ASSIGN_OR_RETURN(const Conditions conditions, reader_.ReadMask({mask, place}));
     match_.visible.insert(match_.visible.end(), conditions.begin(), conditions.end());
     return absl::OkStatus();
   }

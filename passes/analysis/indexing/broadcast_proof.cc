@@ -10,7 +10,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/registry/registry.h"
-#include "pagefuse/passes/analysis/indexing/index_expression.h"
+#include "pagefuse/passes/analysis/indexing/indexing_analysis.h"
 #include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/edit/match_failure.h"
 
@@ -52,10 +52,17 @@ class ReachProof {
 
  private:
   bool HoldsBeforeView(const Node& node, int from_last) {
-    const auto axes = AxisMap(&node);
-    if (!axes.ok()) return false;
-    const int source = (*axes)[axes->size() - 1 - from_last];
-    return source >= 0 && Holds(node.input(0), node.input(0)->shape()->rank() - 1 - source);
+    IndexingAnalysis reader(contents_);
+    const auto whole = reader.Whole(node.output(0));
+    if (!whole.ok()) return false;
+    const IndexSymbolPtr axis = whole->at[whole->at.size() - 1 - from_last].symbol();
+    const Element source = reader.OneStep(*whole);
+    if (!axis || source.value != node.input(0)) return false;
+    for (size_t i = 0; i < source.at.size(); ++i) {
+      const bool same = source.at[source.at.size() - 1 - i].Key() == axis->key;
+      if (same) return Holds(source.value, static_cast<int>(i));
+    }
+    return false;
   }
 
   // True if the target of an Expand has the length there.

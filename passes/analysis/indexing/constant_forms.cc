@@ -1,5 +1,6 @@
 #include "pagefuse/passes/analysis/indexing/constant_forms.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "pagefuse/passes/edit/constants.h"
@@ -7,36 +8,49 @@
 namespace pagefuse {
 namespace {
 
+// Whole numbers of which sums and products do not overflow; nullopt if some are others.
+std::optional<std::vector<int64_t>> WholeNumbers(const Tensor& tensor) {
+  constexpr int64_t kMostIntegers = 1 << 20, kLargest = int64_t{1} << 40;
+  std::vector<int64_t> whole;
+  if (IsInteger(tensor.dtype())) {
+    if (tensor.size() > kMostIntegers) return std::nullopt;
+    auto integers = IntegerValues(tensor);
+    if (!integers.ok()) return std::nullopt;
+    if (integers->size() == 1) return *std::move(integers);
+    whole = *std::move(integers);
+  } else {
+    const auto numbers = Numbers(tensor);
+    if (!numbers) return std::nullopt;
+    for (const double number : *numbers) {
+      if (number != std::floor(number) || std::abs(number) > kLargest) return std::nullopt;
+      whole.push_back(static_cast<int64_t>(number));
+    }
+  }
+  const auto fits = [](int64_t x) { return -kLargest <= x && x <= kLargest; };
+  if (whole.empty() || !std::ranges::all_of(whole, fits)) return std::nullopt;
+  return whole;
+}
+
 // `tensor[i0, i1, ..] = c + k0 * i0 + k1 * i1 ..` at `at`.
 std::optional<IndexExpr> AffineConstant(const Tensor& tensor, const std::vector<IndexExpr>& at) {
-  const auto numbers = Numbers(tensor);
-  if (!numbers || numbers->empty() || static_cast<int>(at.size()) != tensor.rank()) {
-    return std::nullopt;
-  }
-  const auto whole = [](double number) { return number == std::floor(number); };
-  if (!whole(numbers->front())) return std::nullopt;
+  if (static_cast<int>(at.size()) != tensor.rank()) return std::nullopt;
+  const auto numbers = WholeNumbers(tensor);
+  if (!numbers) return std::nullopt;
   const int rank = tensor.rank();
-  std::vector<int64_t> strides(rank, 1);
-  for (int axis = rank - 2; axis >= 0; --axis) {
-    strides[axis] = strides[axis + 1] * tensor.dims()[axis + 1];
-  }
-  std::vector<double> steps(rank, 0);
-  for (int axis = 0; axis < rank; ++axis) {
+  std::vector<int64_t> strides(rank, 1), steps(rank, 0);
+  for (int axis = rank - 1; axis >= 0; --axis) {
+    if (axis + 1 < rank) strides[axis] = strides[axis + 1] * tensor.dims()[axis + 1];
     if (tensor.dims()[axis] > 1) steps[axis] = (*numbers)[strides[axis]] - numbers->front();
-    if (!whole(steps[axis])) return std::nullopt;
   }
   for (size_t i = 0; i < numbers->size(); ++i) {
-    double expected = numbers->front();
+    int64_t expected = numbers->front();
     for (int axis = 0; axis < rank; ++axis) {
-      const int64_t index = static_cast<int64_t>(i) / strides[axis] % tensor.dims()[axis];
-      expected += steps[axis] * static_cast<double>(index);
+      expected += steps[axis] * (static_cast<int64_t>(i) / strides[axis] % tensor.dims()[axis]);
     }
     if (expected != (*numbers)[i]) return std::nullopt;
   }
-  IndexExpr form(static_cast<int64_t>(numbers->front()));
-  for (int axis = 0; axis < rank; ++axis) {
-    form = form + at[axis].Times(Dim(static_cast<int64_t>(steps[axis])));
-  }
+  IndexExpr form(numbers->front());
+  for (int axis = 0; axis < rank; ++axis) form = form + at[axis].Times(Dim(steps[axis]));
   return form;
 }
 

@@ -1,8 +1,13 @@
 // Reads bool tensors, and floats that hide scores, as conjunctions of inequalities.
+#include <algorithm>
+#include <cmath>
+
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/passes/analysis/indexing/constant_band.h"
 #include "pagefuse/passes/analysis/indexing/indexing_analysis.h"
 #include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/edit/match_failure.h"
+#include "pagefuse/passes/edit/op_types.h"
 
 namespace pagefuse {
 namespace {
@@ -30,6 +35,18 @@ IndexExpr KeptByTrilu(IndexingAnalysis& reader, const Element& element) {
   return IntOr(node, "upper", 1) != 0 ? above : above.Times(Dim(-1));
 }
 
+// Where a constant shows keys, in a band along its last two axes.
+absl::StatusOr<Conditions> ShownBy(const Element& element, const Tensor& constant,
+                                   const Shows& shows) {
+  const auto band = ReadBand(constant, shows);
+  if (!band) return MatchFailure(*element.value, " is a constant that shows no band of keys");
+  const IndexExpr ahead = element.at.back() - element.at[element.at.size() - 2];
+  Conditions conditions;
+  if (band->upper) conditions.push_back(IndexExpr(*band->upper) - ahead);
+  if (band->lower) conditions.push_back(ahead - IndexExpr(*band->lower));
+  return conditions;
+}
+
 // A bool as a number.
 bool IsTruth(const Element& element) {
   return element.From("Cast") && element.producer()->input(0)->dtype() == DataType::kBool;
@@ -53,41 +70,65 @@ Conditions NegationOf(const Conditions& conditions) {
   return Conditions{most};
 }
 
-// (visible - 1) * largest, (1 - visible) * lowest, hidden * lowest; nullopt for another product.
-std::optional<absl::StatusOr<Conditions>> HidingOfProduct(IndexingAnalysis& reader,
-                                                          const Element& product) {
-  for (int side : {0, 1}) {
-    const auto factor = reader.Number(reader.Operand(product, side));
-    const Element less = reader.Operand(product, 1 - side);
-    if (!factor || !reader.Hides(-*factor)) continue;
-    const bool one_less = (less.From("Sub") && reader.Number(reader.Operand(less, 1)) == 1.0) ||
-                          (less.From("Add") && reader.Number(reader.Operand(less, 1)) == -1.0);
-    if (one_less) return reader.ReadConditions(reader.Operand(less, 0));
+}  // namespace
+
+bool IndexingAnalysis::IsZeroOrOne(const Element& unresolved, bool inputs) {
+  const Reading reading(*this);
+  if (reading.TooLong()) return false;
+  const Element element = Source(unresolved);
+  if (element.value->dtype() == DataType::kBool) return true;
+  if (const auto number = Number(element)) return *number == 0 || *number == 1;
+  if (const Tensor* constant = ConstantOf(element.value)) return HoldsUnits(*constant);
+  const Node* node = element.producer();
+  if (node == nullptr) return inputs;
+  const auto operand = [&](int i) { return IsZeroOrOne(Operand(element, i), inputs); };
+  if (IsAnyOf(*node, {"Cast", "Trilu", "ReduceMax", "ReduceMin"})) return operand(0);
+  if (node->Is("Sub")) return Number(Operand(element, 0)) == 1.0 && operand(1);
+  if (node->Is("Where")) return operand(1) && operand(2);
+  if (!IsAnyOf(*node, {"Mul", "Max", "Min", "BitwiseAnd", "BitwiseOr"})) return false;
+  for (int i = 0; i < node->num_inputs(); ++i) {
+    if (!operand(i)) return false;
   }
+  return true;
+}
+
+// x of not x, x xor true, 1 - x, x == 0, of an x that is 0 or 1.
+std::optional<Element> IndexingAnalysis::NegatedIn(const Element& element) {
+  if (element.From("Not")) return Operand(element, 0);
+  const bool equal = element.From("Equal");
+  if (!equal && !element.From("Xor") && !element.From("Sub")) return std::nullopt;
   for (int side : {0, 1}) {
-    const auto factor = reader.Number(reader.Operand(product, side));
-    const Element hidden = reader.Operand(product, 1 - side);
-    if (!factor || !reader.Hides(*factor)) continue;
-    if (hidden.From("Sub") && reader.Number(reader.Operand(hidden, 0)).value_or(0) == 1) {
-      return reader.ReadConditions(reader.Operand(hidden, 1));
-    }
-    return reader.ReadNegation(hidden);
+    if (element.From("Sub") && side == 1) break;
+    if (Number(Operand(element, side)) != (equal ? 0.0 : 1.0)) continue;
+    const Element x = Operand(element, 1 - side);
+    // Beside a mask other integers are compared, and may be taken from 1.
+    if (trust_ == Trust::kExporter && equal && x.value->dtype() != DataType::kBool) continue;
+    if (IsZeroOrOne(x, /*inputs=*/trust_ == Trust::kNothing)) return x;
   }
   return std::nullopt;
 }
 
-}  // namespace
-
 absl::StatusOr<Conditions> IndexingAnalysis::ReadConditions(const Element& unresolved) {
+  const Reading reading(*this);
   const Element element = Source(unresolved);
+  if (reading.TooLong()) return MatchFailure(*element.value, " is computed in too many steps");
   if (const auto number = Number(element)) {
     if (*number != 0) return Conditions{};
     return Conditions{IndexExpr(-1)};
+  }
+  if (const Tensor* constant = ConstantOf(element.value)) {
+    auto shown = ShownBy(element, *constant, [](double x) { return x != 0; });
+    if (shown.ok() || trust_ == Trust::kNothing) return shown;
   }
   const Node* node = element.producer();
   // What is joined of conditions is one of its own where it is not known of which part.
   if (node == nullptr || node->Is("Concat")) {
     return Conditions{IndexExpr::Of(MakeLoad(element.value, element.at)) - IndexExpr(1)};
+  }
+  // Of other numbers the least, or their bits, say nothing.
+  const bool of_units = IsAnyOf(*node, {"BitwiseAnd", "Min", "Max"});
+  if (of_units && trust_ == Trust::kNothing && !IsZeroOrOne(element)) {
+    return MatchFailure(*element.value, " is of more than 0 and 1");
   }
   if (node->Is("And") || node->Is("Mul") || node->Is("BitwiseAnd") || node->Is("Min")) {
     if (node->num_inputs() != 2)
@@ -102,13 +143,6 @@ absl::StatusOr<Conditions> IndexingAnalysis::ReadConditions(const Element& unres
     PF_ASSIGN_OR_RETURN(const Conditions b, ReadConditions(Operand(element, 1)));
     return Conditions{MaxOf(AllOf(a), AllOf(b))};
   }
-  // x xor true, 1 - x.
-  if (node->Is("Xor") || (node->Is("Sub") && IsTruth(Operand(element, 1)))) {
-    for (int side : {0, 1}) {
-      if (node->Is("Sub") && side == 1) break;
-      if (Number(Operand(element, side)) == 1.0) return ReadNegation(Operand(element, 1 - side));
-    }
-  }
   if (node->Is("Trilu") && element.at.size() >= 2) {
     const IndexExpr kept = KeptByTrilu(*this, element);
     PF_ASSIGN_OR_RETURN(const Conditions inside, ReadConditions(Operand(element, 0)));
@@ -120,7 +154,7 @@ absl::StatusOr<Conditions> IndexingAnalysis::ReadConditions(const Element& unres
       return Conditions{IndexExpr::Of(count) - IndexExpr(1)};
     }
   }
-  if (node->Is("Not")) return ReadNegation(Operand(element, 0));
+  if (const auto negated = NegatedIn(element)) return ReadNegation(*negated);
   if (node->Is("Cast")) return ReadTruthOf(Operand(element, 0));
   if (node->Is("Where")) {
     const auto chosen = Number(Operand(element, 1));
@@ -148,7 +182,17 @@ absl::StatusOr<Conditions> IndexingAnalysis::ReadTruthOf(const Element& element)
 
 absl::StatusOr<Conditions> IndexingAnalysis::ReadNegation(const Element& unresolved) {
   const Element element = Source(unresolved);
-  if (element.From("Not")) return ReadConditions(Operand(element, 0));
+  const Reading reading(*this);
+  if (reading.TooLong()) return MatchFailure(*element.value, " is computed in too many steps");
+  if (const auto negated = NegatedIn(element)) return ReadConditions(*negated);
+  if (element.From("Cast")) {
+    const Element x = Operand(element, 0);
+    if (IsZeroOrOne(x)) return ReadNegation(x);
+  }
+  if (const Tensor* constant = ConstantOf(element.value)) {
+    auto hidden = ShownBy(element, *constant, [](double x) { return x == 0; });
+    if (hidden.ok() || trust_ == Trust::kNothing) return hidden;
+  }
   // not (a or b) is not a and not b.
   if (element.From("Or")) {
     PF_ASSIGN_OR_RETURN(const Conditions a, ReadNegation(Operand(element, 0)));
@@ -179,10 +223,7 @@ absl::StatusOr<Conditions> IndexingAnalysis::ReadComparison(const Element& eleme
   }
   if (node.Is("Equal")) {
     const Element first = Operand(element, 0);
-    if (first.value->dtype() == DataType::kBool) {
-      if (bound == 0.0) return ReadNegation(first);
-      if (bound == 1.0) return ReadConditions(first);
-    }
+    if (first.value->dtype() == DataType::kBool && bound == 1.0) return ReadConditions(first);
     if (first.From("Sign") && bound && std::abs(*bound) == 1) {
       return Conditions{OperandIndex(first, 0).Times(Dim(static_cast<int64_t>(*bound))) -
                         IndexExpr(1)};
@@ -198,11 +239,22 @@ absl::StatusOr<Conditions> IndexingAnalysis::ReadComparison(const Element& eleme
   return MatchFailure(*element.value, " (", node.op_type(), ") is no range of indices");
 }
 
+absl::StatusOr<Conditions> IndexingAnalysis::ReadMask(const Element& element) {
+  return element.value->dtype() == DataType::kBool ? ReadConditions(element) : ReadHiding(element);
+}
+
 absl::StatusOr<Conditions> IndexingAnalysis::ReadHiding(const Element& unresolved) {
+  const Reading reading(*this);
   const Element element = Source(unresolved);
+  if (reading.TooLong()) return MatchFailure(*element.value, " is computed in too many steps");
   if (const auto number = Number(element)) {
     if (*number == 0) return Conditions{};
     return MatchFailure(*element.value, " adds a number to every score");
+  }
+  if (const Tensor* constant = ConstantOf(element.value)) {
+    return ShownBy(element, *constant, [this](double x) {
+      return x == 0 || Hides(x) ? std::optional(x == 0) : std::nullopt;
+    });
   }
   const Node* node = element.producer();
   if (node == nullptr) return MatchFailure(*element.value, " is a mask that nothing explains");
@@ -231,16 +283,35 @@ absl::StatusOr<Conditions> IndexingAnalysis::ReadHiding(const Element& unresolve
   if (node->Is("Trilu") && element.at.size() >= 2) {
     const auto low = Number(Operand(element, 0));
     if (low && Hides(*low)) return Conditions{Negated(KeptByTrilu(*this, element))};
+    if (low)
+      return MatchFailure(*element.value, " keeps ", *low, ": expected a number that hides keys");
   }
   // log 1 = 0, log 0 is the lowest.
   if (node->Is("Log") && Operand(element, 0).From("Cast")) {
     const Element seen = Operand(Operand(element, 0), 0);
     if (seen.value->dtype() == DataType::kBool) return ReadConditions(seen);
   }
-  if (node->Is("Mul")) {
-    if (auto hiding = HidingOfProduct(*this, element)) return *std::move(hiding);
-  }
+  if (node->Is("Mul")) return ReadHidingProduct(element);
   return MatchFailure(*element.value, " (", node->op_type(), ") is not understood as a mask");
+}
+
+// (visible - 1) * largest, (1 - visible) * lowest, hidden * lowest, each of a mask of 0 and 1. An
+// infinite factor makes NaN of 0.
+absl::StatusOr<Conditions> IndexingAnalysis::ReadHidingProduct(const Element& product) {
+  for (int side : {0, 1}) {
+    const auto factor = Number(Operand(product, side));
+    if (!factor || std::isinf(*factor)) continue;
+    const Element hidden = Operand(product, 1 - side);
+    const bool one_less = (hidden.From("Sub") && Number(Operand(hidden, 1)) == 1.0) ||
+                          (hidden.From("Add") && Number(Operand(hidden, 1)) == -1.0);
+    if (Hides(-*factor) && one_less && IsZeroOrOne(Operand(hidden, 0))) {
+      return ReadConditions(Operand(hidden, 0));
+    }
+    if (!Hides(*factor) || !IsZeroOrOne(hidden)) continue;
+    const bool rest = hidden.From("Sub") && Number(Operand(hidden, 0)) == 1.0;
+    return rest ? ReadConditions(Operand(hidden, 1)) : ReadNegation(hidden);
+  }
+  return MatchFailure(*product.value, " is no product of a mask of 0 and 1 with a low number");
 }
 
 }  // namespace pagefuse

@@ -12,25 +12,6 @@
 namespace pagefuse {
 namespace {
 
-bool AllHold(const Conditions& conditions) {
-  return std::all_of(conditions.begin(), conditions.end(), [](const IndexExpr& condition) {
-    return ProvablyNotNegative(condition.Lower());
-  });
-}
-
-bool SomeFails(const Conditions& conditions) {
-  return std::any_of(conditions.begin(), conditions.end(), [](const IndexExpr& condition) {
-    return ProvablyNotNegative(condition.Upper() * Dim(-1) - Dim(1));
-  });
-}
-
-// 1 where the conditions hold, else 0.
-IndexExpr TruthOf(const Conditions& conditions) {
-  if (AllHold(conditions)) return IndexExpr(1);
-  if (SomeFails(conditions)) return IndexExpr(0);
-  return IndexExpr::Of(MakeTruth(conditions));
-}
-
 // True if the conditions hold only for a negative x of which `form` has a quotient: exporters take
 // one off where that rounds to zero and something is left over. Indices are not negative where they
 // are divided.
@@ -61,24 +42,38 @@ bool IsLowBits(const IndexExpr& low, const IndexExpr& x) {
   return divisor && (*divisor & (*divisor - 1)) == 0;
 }
 
-// The running sum of a number that is the same everywhere.
-std::optional<IndexExpr> CountedUp(IndexingAnalysis& reader, const Element& element) {
-  const Node& node = *element.producer();
-  const auto axes = KnownInts(node.input(1), reader.contents());
-  const auto step = reader.Number(reader.Operand(element, 0));
-  if (!axes || axes->size() != 1 || !step || *step != std::floor(*step)) return std::nullopt;
-  const auto axis = NormalAxis(axes->front(), static_cast<int64_t>(element.at.size()));
-  IndexExpr place = element.at[axis];
-  if (IntOr(node, "reverse", 0) != 0) {
-    const auto& shape = element.value->shape();
-    if (!shape) return std::nullopt;
-    place = IndexExpr((*shape)[static_cast<int>(axis)] - Dim(1)) - place;
-  }
-  if (IntOr(node, "exclusive", 0) == 0) place = place + IndexExpr(1);
-  return place.Times(Dim(static_cast<int64_t>(*step)));
+// Whether a type holds whatever the form comes to, so that nothing wraps around. Symbols are sizes.
+bool Holds(DataType type, const IndexExpr& form) {
+  constexpr double kLongest = 1 << 24;  // no sequence is longer
+  if (!IsInteger(type)) return true;
+  const double most = std::ldexp(1.0, BitWidth(type) - (IsSigned(type) ? 1 : 0));
+  const double least = IsSigned(type) ? -most : 0;
+  const Dim lower = form.Lower(), upper = form.Upper();
+  if (!lower.known() || !upper.known()) return type == DataType::kInt64;
+  double low = static_cast<double>(lower.offset()), high = static_cast<double>(upper.offset());
+  for (const auto& [symbol, factor] : lower.terms()) low += kLongest * std::min<int64_t>(factor, 0);
+  for (const auto& [symbol, factor] : upper.terms())
+    high += kLongest * std::max<int64_t>(factor, 0);
+  return least <= low && high < most;
+}
+
+std::optional<IndexExpr> WholeNumber(std::optional<double> number) {
+  constexpr double kMost = 1LL << 53;
+  const bool whole = number && std::abs(*number) <= kMost && *number == std::floor(*number);
+  return whole ? std::optional(IndexExpr(static_cast<int64_t>(*number))) : std::nullopt;
 }
 
 }  // namespace
+
+std::optional<bool> TruthOf(const Conditions& conditions) {
+  const auto holds = [](const IndexExpr& x) { return ProvablyNotNegative(x.Lower()); };
+  const auto fails = [](const IndexExpr& x) {
+    return ProvablyNotNegative(x.Upper() * Dim(-1) - Dim(1));
+  };
+  if (std::ranges::all_of(conditions, holds)) return true;
+  if (std::ranges::any_of(conditions, fails)) return false;
+  return std::nullopt;
+}
 
 void IndexingAnalysis::Assume(const Conditions& conditions) {
   for (const IndexExpr& condition : conditions) assumed_.insert(condition.Key());
@@ -101,17 +96,29 @@ IndexExpr IndexingAnalysis::Greater(const IndexExpr& a, const IndexExpr& b) cons
 }
 
 IndexExpr IndexingAnalysis::ReadIndex(const Element& unresolved) {
+  const Reading reading(*this);
+  // A size that is known needs not be followed.
+  const auto known = contents_.find(unresolved.value);
+  if (known != contents_.end() && known->second.size() == 1 && known->second[0].known()) {
+    return IndexExpr(known->second[0]);
+  }
   const Element element = Source(unresolved);
   if (auto constant = ReadConstant(element)) return *constant;
-  if (element.producer() != nullptr) {
-    if (auto form = ReadArithmetic(element)) return *form;
+  if (element.producer() != nullptr && !reading.TooLong()) {
+    const auto form = ReadArithmetic(element);
+    const bool wraps = form && trust_ == Trust::kNothing && !Holds(element.value->dtype(), *form);
+    if (form && !wraps) return *form;
   }
   return IndexExpr::Of(MakeLoad(element.value, element.at));
 }
 
 std::optional<IndexExpr> IndexingAnalysis::ReadConstant(const Element& element) {
+  if (numbers_.contains(element.value) || element.From("ConstantOfShape")) {
+    return WholeNumber(Number(element));
+  }
   if (const Tensor* tensor = ConstantOf(element.value)) {
-    return ReadConstantTensor(*tensor, element.at);
+    const auto form = ReadConstantTensor(*tensor, element.at);
+    return form ? form : WholeNumber(Number(element));
   }
   const auto dims = KnownDims(element.value, contents_);
   if (!dims) return std::nullopt;
@@ -127,7 +134,8 @@ std::optional<IndexExpr> IndexingAnalysis::ReadCast(const Element& element) {
   if (from == DataType::kBool) {
     const auto conditions = ReadConditions(Operand(element, 0));
     if (!conditions.ok()) return std::nullopt;
-    return Assumed(*conditions) ? IndexExpr(1) : TruthOf(*conditions);
+    const auto truth = Assumed(*conditions) ? true : TruthOf(*conditions);
+    return truth ? IndexExpr(*truth ? 1 : 0) : IndexExpr::Of(MakeTruth(*conditions));
   }
   // Whole numbers stay what they are in the floats that exporters count in.
   if (IsFloatingPoint(from) && !IsFloatingPoint(element.value->dtype()) &&
@@ -183,7 +191,7 @@ std::optional<IndexExpr> IndexingAnalysis::ReadArithmetic(const Element& element
   if (node.Is("BitwiseOr")) return ReadJoinedBits(element);
   if (node.Is("Where")) return ReadChoice(element);
   if (node.Is("Range")) return ReadRange(element);
-  if (node.Is("CumSum")) return CountedUp(*this, element);
+  if (node.Is("CumSum")) return ReadRunningSum(element);
   if (node.Is("ReduceSum")) return ReadCount(element);
   return std::nullopt;
 }
@@ -202,7 +210,9 @@ std::optional<IndexExpr> IndexingAnalysis::ReadQuotient(const Element& element) 
   const IndexExpr divisor = OperandIndex(quotient, 1);
   const auto number = divisor.number();
   if (!divisor.is_constant() || (number && *number <= 0)) return std::nullopt;
-  const auto [whole, rest] = DivMod(OperandIndex(quotient, 0), divisor.constant());
+  const IndexExpr x = OperandIndex(quotient, 0);
+  if (trust_ == Trust::kNothing && !ProvablyNotNegative(x.Lower())) return std::nullopt;
+  const auto [whole, rest] = DivMod(x, divisor.constant());
   return element.From("Mod") ? rest : whole;
 }
 
@@ -262,16 +272,18 @@ std::optional<IndexExpr> IndexingAnalysis::ReadChoice(const Element& element) {
   if (!conditions.ok()) return std::nullopt;
   const IndexExpr chosen = OperandIndex(element, 1);
   const IndexExpr other = OperandIndex(element, 2);
-  if (AllHold(*conditions) || Assumed(*conditions) || chosen.Key() == other.Key()) return chosen;
-  if (SomeFails(*conditions) || CorrectsQuotient(other, *conditions)) return other;
+  const auto truth = TruthOf(*conditions);
+  if (truth == true || Assumed(*conditions) || chosen.Key() == other.Key()) return chosen;
+  if (truth == false || CorrectsQuotient(other, *conditions)) return other;
   if (conditions->size() != 1) return std::nullopt;
   const IndexExpr& condition = conditions->front();
   const std::string difference = (chosen - other).Key();
   if (difference == condition.Key()) return MaxOf(chosen, other);
   if (difference == condition.Times(Dim(-1)).Key()) return MinOf(chosen, other);
   // x < 0 is -x - 1 >= 0.
-  const bool wraps =
-      (condition + other).Key() == IndexExpr(-1).Key() && (chosen - other).is_constant();
+  const bool wraps = trust_ == Trust::kExporter &&
+                     (condition + other).Key() == IndexExpr(-1).Key() &&
+                     (chosen - other).is_constant();
   if (wraps) return other;
   return std::nullopt;
 }
@@ -283,74 +295,6 @@ std::optional<IndexExpr> IndexingAnalysis::ReadRange(const Element& element) {
   const IndexExpr step = ReadIndex({node.input(ports::Range::kDelta), {}});
   if (!step.is_constant()) return std::nullopt;
   return ReadIndex({node.input(ports::Range::kStart), {}}) + element.at[0].Times(step.constant());
-}
-
-Element Reduced::At(const Element& result, const IndexExpr& place) const {
-  Element element{value, result.at};
-  if (IntOr(*result.producer(), "keepdims", 1) != 0) {
-    element.at[axis] = place;
-  } else {
-    element.at.insert(element.at.begin() + axis, place);
-  }
-  return element;
-}
-
-std::optional<Reduced> ReducedBy(const Node& node, const SymbolicContents& contents) {
-  const auto axes = KnownInts(node.input(1), contents);
-  const auto& shape = node.input(0)->shape();
-  if (!axes || axes->size() != 1 || !shape) return std::nullopt;
-  const int axis = static_cast<int>(NormalAxis(axes->front(), shape->rank()));
-  return Reduced{node.input(0), axis, (*shape)[axis]};
-}
-
-IndexSymbolPtr IndexingAnalysis::ReadCounted(const Element& element) {
-  const auto reduced = ReducedBy(*element.producer(), contents_);
-  if (!reduced) return nullptr;
-  const IndexSymbolPtr counted = MakeAxis(StrCat("n", depth_), reduced->length);
-  ++depth_;
-  const IndexExpr summand = ReadIndex(reduced->At(element, IndexExpr::Of(counted)));
-  --depth_;
-  const IndexSymbolPtr truth = summand.symbol();
-  if (!truth || truth->extent != Dim(2)) return nullptr;
-  Visit(*element.producer());
-  const bool is_truth = truth->kind == IndexSymbol::Kind::kTruth;
-  return MakeCount(counted, is_truth ? truth->args : Conditions{summand - IndexExpr(1)});
-}
-
-namespace {
-
-// What an axis counts whose places are compared with a number that does not depend on them: as many
-// as are below it. Nullopt if that may be fewer than none or more than all.
-std::optional<IndexExpr> ClosedCount(const IndexSymbol& count) {
-  if (count.args.size() != 2) return std::nullopt;
-  const IndexSymbolPtr axis = count.args[0].symbol();
-  const IndexExpr below = count.args[1] + IndexExpr::Of(axis) + IndexExpr(1);
-  const bool bounded =
-      !below.Mentions(axis->key) && below.ProvablyIn(Dim(0), axis->extent + Dim(1));
-  return bounded ? std::optional<IndexExpr>(below) : std::nullopt;
-}
-
-}  // namespace
-
-// The sum of a condition along one axis, or of the few numbers of a short one.
-std::optional<IndexExpr> IndexingAnalysis::ReadCount(const Element& element) {
-  const IndexSymbolPtr count = ReadCounted(element);
-  if (!count) return ReadShortSum(element);
-  const std::optional<IndexExpr> closed = ClosedCount(*count);
-  return closed ? *closed : IndexExpr::Of(count);
-}
-
-std::optional<IndexExpr> IndexingAnalysis::ReadShortSum(const Element& element) {
-  constexpr int64_t kMost = 4;
-  const auto reduced = ReducedBy(*element.producer(), contents_);
-  const auto length = reduced ? reduced->length.constant() : std::nullopt;
-  if (!length || *length > kMost) return std::nullopt;
-  Visit(*element.producer());
-  IndexExpr sum;
-  for (int64_t place = 0; place < *length; ++place) {
-    sum = sum + ReadIndex(reduced->At(element, IndexExpr(place)));
-  }
-  return sum;
 }
 
 IndexExpr IndexingAnalysis::ReadAt(const IndexExpr& form, const IndexSymbolPtr& axis,
@@ -392,6 +336,9 @@ IndexExpr IndexingAnalysis::ReadAt(const IndexExpr& form, const IndexSymbolPtr& 
 
 std::optional<double> IndexingAnalysis::Number(const Element& unresolved) {
   const Element element = Source(unresolved);
+  if (const auto taken = numbers_.find(element.value); taken != numbers_.end()) {
+    return taken->second;
+  }
   if (const Tensor* tensor = ConstantOf(element.value)) {
     if (const auto one = ScalarNumber(*tensor)) return one;
     const auto numbers = Numbers(*tensor, 1 << 20);

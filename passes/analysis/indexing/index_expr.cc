@@ -76,6 +76,12 @@ IndexSymbolPtr IndexExpr::symbol() const {
   return ProvablyEqual(term.second, Dim(1)) ? term.first : nullptr;
 }
 
+Dim IndexExpr::Step(const IndexExpr& axis) const {
+  const IndexSymbolPtr symbol = axis.symbol();
+  const auto term = symbol ? terms_.find(symbol->key) : terms_.end();
+  return term == terms_.end() ? Dim(0) : term->second.second;
+}
+
 bool IndexExpr::Mentions(const std::string& key) const {
   return std::any_of(terms_.begin(), terms_.end(), [&](const auto& entry) {
     const IndexSymbol& symbol = *entry.second.first;
@@ -186,6 +192,14 @@ IndexSymbolPtr MakeAxis(std::string key, Dim extent, std::vector<Dim> also_exten
   symbol->key = std::move(key);
   symbol->extent = std::move(extent);
   symbol->also_extent = std::move(also_extent);
+  return symbol;
+}
+
+IndexSymbolPtr MakePart(const IndexSymbolPtr& axis, Dim extent, std::string_view name) {
+  auto symbol = std::make_shared<IndexSymbol>();
+  symbol->key = StrCat(axis->key, " of ", name);
+  symbol->extent = std::move(extent);
+  symbol->args = {IndexExpr::Of(axis)};
   return symbol;
 }
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -38,6 +39,8 @@ class IndexExpr {
   }
   // The symbol, if this is exactly one.
   IndexSymbolPtr symbol() const;
+  // What the form grows by from place to place of an axis, which is one symbol or, of length 1, 0.
+  Dim Step(const IndexExpr& axis) const;
   // True if an symbol, or one within its arguments, has that key.
   bool Mentions(const std::string& key) const;
 
@@ -84,6 +87,11 @@ struct IndexSymbol {
 };
 
 IndexSymbolPtr MakeAxis(std::string key, Dim extent, std::vector<Dim> also_extent = {});
+// The index of what is repeated along `axis` if it is not `extent` long: that of the axis, or 0.
+IndexSymbolPtr MakePart(const IndexSymbolPtr& axis, Dim extent, std::string_view name);
+inline bool IsPart(const IndexSymbol& symbol) {
+  return symbol.kind == IndexSymbol::Kind::kAxis && !symbol.args.empty();
+}
 IndexSymbolPtr MakeLoad(Value* tensor, std::vector<IndexExpr> at);
 IndexExpr MaxOf(IndexExpr a, IndexExpr b);
 IndexExpr MinOf(IndexExpr a, IndexExpr b);

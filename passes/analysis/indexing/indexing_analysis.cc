@@ -2,12 +2,8 @@
 
 #include <algorithm>
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
-#include "pagefuse/ops/infer/symbolic_arithmetic.h"
-#include "pagefuse/passes/edit/graph_edit.h"
-#include "pagefuse/passes/edit/ports.h"
-#include "pagefuse/passes/edit/slice_cuts.h"
-#include "pagefuse/passes/rewrite/pattern.h"
 
 namespace pagefuse {
 namespace {
@@ -36,99 +32,6 @@ IndexExpr AlsoOver(const IndexExpr& index, const Dim& dim) {
   return IndexExpr::Of(MakeAxis(axis->key, axis->extent, std::move(lengths)));
 }
 
-// True if one of the axes from `first` to `end` is none of length 1.
-bool IsOneAxis(const Shape& shape, int first, int end) {
-  const auto& dims = shape.dims();
-  return std::count_if(dims.begin() + first, dims.begin() + end,
-                       [](const Dim& dim) { return !IsOne(dim); }) == 1;
-}
-
-// Indices of `from` of the element that a view shows at `at` of `to`: axes are taken together
-// from the left as far as their products differ.
-class ViewReader {
- public:
-  ViewReader(const Shape& from, const Shape& to, const std::vector<IndexExpr>& at)
-      : from_(from), to_(to), at_(at) {}
-
-  bool Read(std::vector<IndexExpr>& result) {
-    while (i_ < from_.rank() || j_ < to_.rank()) {
-      if (!SkipUnitAxis(result) && !ReadGroup(result)) return false;
-    }
-    return true;
-  }
-
- private:
-  // Axes of length 1 belong to no group: beside a symbol, which may be 1 itself, they would take
-  // all that is left into one.
-  bool SkipUnitAxis(std::vector<IndexExpr>& result) {
-    if (j_ < to_.rank() && IsOne(to_[j_])) {
-      ++j_;
-      return true;
-    }
-    if (i_ == from_.rank() || !IsOne(from_[i_])) return false;
-    ++i_;
-    result.emplace_back();
-    return true;
-  }
-
-  bool ReadGroup(std::vector<IndexExpr>& result) {
-    const int first = i_;
-    const int first_of_theirs = j_;
-    IndexExpr linear;
-    Dim ours(1);
-    Dim theirs(1);
-    const auto take_ours = [&] { ours = ours * from_[i_++]; };
-    const auto take_theirs = [&] {
-      linear = linear.Times(to_[j_]) + at_[j_];
-      theirs = theirs * to_[j_++];
-    };
-    if (i_ < from_.rank()) take_ours();
-    if (j_ < to_.rank()) take_theirs();
-    while (!ProvablyEqual(ours, theirs)) {
-      const Dim missing = ours - theirs;
-      const bool ours_smaller = ProvablyNotNegative(missing * Dim(-1));
-      if (!ours_smaller && !ProvablyNotNegative(missing)) {
-        // Neither is known to be less: all that is left is one group.
-        if (i_ < from_.rank()) {
-          take_ours();
-        } else if (j_ < to_.rank()) {
-          take_theirs();
-        } else if (IsOneAxis(from_, first, i_) && IsOneAxis(to_, first_of_theirs, j_)) {
-          break;  // as long as each other, because all before them is
-        } else {
-          return false;
-        }
-        continue;
-      }
-      if (ours_smaller && i_ < from_.rank()) {
-        take_ours();
-      } else if (!ours_smaller && j_ < to_.rank()) {
-        take_theirs();
-      } else {
-        return false;
-      }
-    }
-    Split(linear, first, result);
-    return true;
-  }
-
-  // The indices of the axes from `first` to i_ from their place among all elements of the group.
-  void Split(IndexExpr linear, int first, std::vector<IndexExpr>& result) {
-    std::vector<IndexExpr> indices(i_ - first);
-    for (int axis = i_ - 1; axis > first; --axis) {
-      std::tie(linear, indices[axis - first]) = DivMod(linear, from_[axis]);
-    }
-    if (!indices.empty()) indices[0] = linear;
-    result.insert(result.end(), indices.begin(), indices.end());
-  }
-
-  const Shape& from_;
-  const Shape& to_;
-  const std::vector<IndexExpr>& at_;
-  int i_ = 0;
-  int j_ = 0;
-};
-
 }  // namespace
 
 std::string Element::Key() const { return MakeLoad(value, at)->key; }
@@ -142,19 +45,23 @@ IndexSymbolPtr IndexingAnalysis::NewAxis(const Dim& extent, std::vector<Dim> als
   return MakeAxis(StrCat("i", num_axes_++), extent, std::move(also_extent));
 }
 
-absl::StatusOr<Element> IndexingAnalysis::Whole(Value* value) {
+absl::StatusOr<Element> IndexingAnalysis::Places(Value* value) {
   if (!value->shape()) {
     return absl::InvalidArgumentError(StrCat("\"", value->name(), "\": its rank is not known"));
   }
   Element element{value, {}};
   for (const Dim& dim : value->shape()->dims()) {
-    if (!dim.known()) {
-      return absl::InvalidArgumentError(StrCat("\"", value->name(), "\": its shape ",
-                                               value->shape()->ToString(), " is not known"));
-    }
     element.at.push_back(IsOne(dim) ? IndexExpr() : IndexExpr::Of(NewAxis(dim)));
   }
   return element;
+}
+
+absl::StatusOr<Element> IndexingAnalysis::Whole(Value* value) {
+  PF_ASSIGN_OR_RETURN(const Element element, Places(value));
+  const auto& dims = value->shape()->dims();
+  if (std::ranges::all_of(dims, [](const Dim& dim) { return dim.known(); })) return element;
+  return absl::InvalidArgumentError(
+      StrCat("\"", value->name(), "\": its shape ", value->shape()->ToString(), " is not known"));
 }
 
 Element IndexingAnalysis::Source(Element element) {
@@ -176,246 +83,62 @@ Element IndexingAnalysis::OneStep(Element element) {
   return element;
 }
 
+Dim IndexingAnalysis::Meant(const Dim& length) const {
+  return sizes_.empty() ? length : length.Substitute(sizes_);
+}
+
+IndexExpr IndexingAnalysis::Broadcast(const IndexExpr& index, const Dim& operand,
+                                      const Dim& result) {
+  if (trust_ == Trust::kExporter) return AlsoOver(index, operand);
+  if (ProvablyEqual(Meant(operand), Meant(result)) || index.number() == 0) return index;
+  IndexSymbolPtr axis = index.symbol();
+  if (!axis || axis->kind != IndexSymbol::Kind::kAxis)
+    return IndexExpr::Of(NewAxis(Dim::Unknown()));
+  // Between two lengths that are known, one that is not says nothing.
+  if (IsPart(*axis) && !axis->extent.known()) axis = axis->args[0].symbol();
+  if (ProvablyEqual(Meant(axis->extent), Meant(operand))) return IndexExpr::Of(axis);
+  const Dim length = Meant(operand);
+  const std::string name = length.known() ? length.ToString() : StrCat("?", num_axes_++);
+  return IndexExpr::Of(MakePart(axis, length, name));
+}
+
+bool IndexingAnalysis::IsCertain(const IndexExpr& index) const {
+  const IndexSymbolPtr axis = index.symbol();
+  return trust_ == Trust::kExporter || !axis || !IsPart(*axis) || axis->extent.known();
+}
+
+namespace {
+
+// True if no operand but `index` is longer than 1 along an axis, counted from the last one.
+bool OthersAreUnits(const Node& node, int index, int from_last) {
+  for (int i = 0; i < node.num_inputs(); ++i) {
+    if (i == index || !node.input(i)) continue;
+    const auto& shape = node.input(i)->shape();
+    if (!shape || (from_last < shape->rank() && !IsOne(shape->back(from_last)))) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
 Element IndexingAnalysis::Operand(const Element& element, int index) {
-  Visit(*element.producer());
-  Element operand{element.producer()->input(index), {}};
+  const Node& node = *element.producer();
+  Visit(node);
+  Element operand{node.input(index), {}};
   // An input that is left out says no more than the result does.
   if (operand.value == nullptr) return element;
   const auto& shape = operand.value->shape();
+  const auto& result = element.value->shape();
   const int rank = shape ? shape->rank() : static_cast<int>(element.at.size());
   const int missing = static_cast<int>(element.at.size()) - rank;
   for (int axis = 0; axis < rank; ++axis) {
-    const IndexExpr index = axis + missing < 0 ? IndexExpr() : element.at[axis + missing];
-    operand.at.push_back(shape ? AlsoOver(index, (*shape)[axis]) : index);
+    const IndexExpr at = axis + missing < 0 ? IndexExpr() : element.at[axis + missing];
+    const bool alone = trust_ == Trust::kNothing && OthersAreUnits(node, index, rank - 1 - axis);
+    const bool known = result && axis + missing >= 0 && axis + missing < result->rank();
+    const Dim length = known ? (*result)[axis + missing] : Dim::Unknown();
+    operand.at.push_back(shape && !alone ? Broadcast(at, (*shape)[axis], length) : at);
   }
   return Source(operand);
-}
-
-bool IndexingAnalysis::Step(Element& element) {
-  const Node& node = *element.producer();
-  if (node.Is("Identity")) {
-    element.value = node.input(0);
-    return true;
-  }
-  if (node.Is("Transpose")) return StepTranspose(element);
-  if (IsViewNode(node)) return StepView(element);
-  if (node.Is("Expand")) return StepExpand(element);
-  if (node.Is("Tile")) return StepTile(element);
-  if (node.Is("Slice")) return StepSlice(element);
-  if (node.Is("Split")) return StepSplit(element);
-  if (node.Is("Gather")) return StepGather(element);
-  if (node.Is("GatherND")) return StepGatherND(element);
-  if (node.Is("GatherElements")) return StepGatherElements(element);
-  if (node.Is("ScatterND")) return StepScatterND(element);
-  if (node.Is("Concat")) return StepConcat(element);
-  return false;
-}
-
-bool IndexingAnalysis::StepTranspose(Element& element) {
-  const Node& node = *element.producer();
-  const int rank = static_cast<int>(element.at.size());
-  std::vector<int64_t> reversed(rank);
-  for (int axis = 0; axis < rank; ++axis) reversed[axis] = rank - 1 - axis;
-  const auto perm = node.IntsAttribute("perm", reversed);
-  if (!perm.ok() || static_cast<int>(perm->size()) != rank) return false;
-  std::vector<IndexExpr> at(rank);
-  for (int axis = 0; axis < rank; ++axis) at[(*perm)[axis]] = element.at[axis];
-  element = {node.input(0), std::move(at)};
-  return true;
-}
-
-bool IndexingAnalysis::StepView(Element& element) {
-  Value* source = element.producer()->input(0);
-  const auto& from = source->shape();
-  const auto& to = element.value->shape();
-  if (!from || !to || to->rank() != static_cast<int>(element.at.size())) return false;
-  std::vector<IndexExpr> at;
-  if (!ViewReader(*from, *to, element.at).Read(at)) return false;
-  element = {source, std::move(at)};
-  return true;
-}
-
-bool IndexingAnalysis::StepExpand(Element& element) {
-  Value* source = element.producer()->input(0);
-  const auto& from = source->shape();
-  const auto& to = element.value->shape();
-  if (!from || !to || to->rank() < from->rank()) return false;
-  const int missing = to->rank() - from->rank();
-  std::vector<IndexExpr> at;
-  for (int axis = 0; axis < from->rank(); ++axis) {
-    const Dim& dim = (*from)[axis];
-    const bool differs = dim.constant() && !ProvablyEqual(dim, (*to)[axis + missing]);
-    if (!IsOne(dim) && (differs || !dim.known())) return false;
-    at.push_back(IsOne(dim) ? IndexExpr() : AlsoOver(element.at[axis + missing], dim));
-  }
-  element = {source, std::move(at)};
-  return true;
-}
-
-bool IndexingAnalysis::StepTile(Element& element) {
-  const Node& node = *element.producer();
-  const auto& from = node.input(0)->shape();
-  const auto repeats = KnownInts(node.input(1), contents_);
-  if (!from || !repeats || repeats->size() != element.at.size()) return false;
-  std::vector<IndexExpr> at = element.at;
-  for (int axis = 0; axis < from->rank(); ++axis) {
-    const Dim& dim = (*from)[axis];
-    if ((*repeats)[axis] == 1 || IsOne(dim)) continue;
-    if (!dim.known()) return false;
-    at[axis] = DivMod(at[axis], dim).second;
-  }
-  element = {node.input(0), std::move(at)};
-  return true;
-}
-
-bool IndexingAnalysis::StepSlice(Element& element) {
-  const Node& node = *element.producer();
-  const auto cuts = CutsOfSlice(node, contents_);
-  if (!cuts) return false;
-  const Shape& from = *node.input(0)->shape();
-  std::vector<IndexExpr> at = element.at;
-  for (const SliceCut& cut : *cuts) {
-    if (!cut.start.known() || cut.step <= 0) return false;
-    const bool from_end = cut.start.constant().value_or(0) < 0;
-    const Dim start = from_end ? cut.start + from[cut.axis] : cut.start;
-    at[cut.axis] = at[cut.axis].Times(Dim(cut.step)) + IndexExpr(start);
-  }
-  element = {node.input(0), std::move(at)};
-  return true;
-}
-
-bool IndexingAnalysis::StepSplit(Element& element) {
-  const Node& node = *element.producer();
-  const auto axis = NormalAxis(IntOr(node, "axis", 0), static_cast<int64_t>(element.at.size()));
-  Dim before(0);
-  for (int part = 0; part < element.value->producer_index(); ++part) {
-    const auto& shape = node.output(part)->shape();
-    if (!shape) return false;
-    before = before + (*shape)[static_cast<int>(axis)];
-  }
-  if (!before.known()) return false;
-  element.at[axis] = element.at[axis] + IndexExpr(before);
-  element.value = node.input(0);
-  return true;
-}
-
-// A negative constant index counts from the end.
-IndexExpr FromFront(IndexExpr index, const Dim& dim) {
-  const auto number = index.number();
-  return number && *number < 0 ? index + IndexExpr(dim) : index;
-}
-
-bool IndexingAnalysis::StepGather(Element& element) {
-  const Node& node = *element.producer();
-  const auto& from = node.input(0)->shape();
-  const auto& indices = node.input(1)->shape();
-  if (!from || !indices) return false;
-  const auto axis = NormalAxis(IntOr(node, "axis", 0), from->rank());
-  const auto first = element.at.begin() + axis;
-  const auto last = first + indices->rank();
-  std::vector<IndexExpr> at(element.at.begin(), first);
-  const IndexExpr index = ReadIndex({node.input(1), {first, last}});
-  at.push_back(FromFront(index, (*from)[static_cast<int>(axis)]));
-  at.insert(at.end(), last, element.at.end());
-  element = {node.input(0), std::move(at)};
-  return true;
-}
-
-bool IndexingAnalysis::StepGatherND(Element& element) {
-  const Node& node = *element.producer();
-  const auto& from = node.input(0)->shape();
-  const auto& indices = node.input(1)->shape();
-  if (!from || !indices || indices->rank() == 0) return false;
-  const int64_t batch = IntOr(node, "batch_dims", 0);
-  const auto width = indices->back(0).constant();
-  if (!width) return false;
-  const auto first = element.at.begin();
-  const auto last = first + (indices->rank() - 1);
-  std::vector<IndexExpr> at(first, first + batch);
-  for (int64_t i = 0; i < *width; ++i) {
-    Element index{node.input(1), {first, last}};
-    index.at.push_back(IndexExpr(i));
-    at.push_back(FromFront(ReadIndex(index), (*from)[static_cast<int>(batch + i)]));
-  }
-  at.insert(at.end(), last, element.at.end());
-  element = {node.input(0), std::move(at)};
-  return true;
-}
-
-bool IndexingAnalysis::StepGatherElements(Element& element) {
-  const Node& node = *element.producer();
-  const auto axis = NormalAxis(IntOr(node, "axis", 0), static_cast<int64_t>(element.at.size()));
-  std::vector<IndexExpr> at = element.at;
-  at[axis] = ReadIndex({node.input(1), element.at});
-  element = {node.input(0), std::move(at)};
-  return true;
-}
-
-// Rows from `first` on, one behind the other, are overwritten; the others stay.
-bool IndexingAnalysis::StepScatterND(Element& element) {
-  const Node& node = *element.producer();
-  Value* indices = node.input(ports::ScatterND::kIndices);
-  Value* updates = node.input(ports::ScatterND::kUpdates);
-  const bool sets = StringOr(node, "reduction", "none") == "none";
-  const bool by_rows =
-      indices->shape() && indices->shape()->rank() == 2 && IsOne(indices->shape()->back(0));
-  const auto& data = node.input(0)->shape();
-  if (!sets || !by_rows || !data || !updates->shape()) return false;
-  const Dim count = (*updates->shape())[0];
-  const IndexSymbolPtr row = MakeAxis(StrCat("n", depth_), count);
-  ++depth_;
-  const IndexExpr first =
-      ReadIndex({indices, {IndexExpr::Of(row), IndexExpr()}}) - IndexExpr::Of(row);
-  --depth_;
-  const Dim& begin = first.constant();
-  // A range up to the last row has none where the tensor is that short.
-  const Dim& all = (*data)[0];
-  const bool to_the_end = ProvablyEqual(count, all - DimMin(begin, all));
-  const Dim end = to_the_end ? all : begin + count;
-  if (!first.is_constant() || !ProvablyNotNegative(begin) || !end.known()) return false;
-  const IndexExpr& place = element.at[0];
-  if (place.ProvablyIn(begin, end)) {
-    element.at[0] = place - IndexExpr(begin);
-    element.value = updates;
-    return true;
-  }
-  if (!place.ProvablyIn(Dim(0), begin) && !place.ProvablyIn(end, all)) return false;
-  element.value = node.input(0);
-  return true;
-}
-
-bool IndexingAnalysis::StepConcat(Element& element) {
-  const Node& node = *element.producer();
-  const auto axis = NormalAxis(IntOr(node, "axis", 0), static_cast<int64_t>(element.at.size()));
-  Dim before(0);
-  for (Value* part : node.inputs()) {
-    if (!part->shape()) return false;
-    const Dim size = (*part->shape())[static_cast<int>(axis)];
-    if (element.at[axis].ProvablyIn(before, before + size)) {
-      element.at[axis] = element.at[axis] - IndexExpr(before);
-      element.value = part;
-      return true;
-    }
-    before = before + size;
-  }
-  return StepJoinedParts(element, static_cast<int>(axis));
-}
-
-// Parts of one tensor that are joined as they lay in it.
-bool IndexingAnalysis::StepJoinedParts(Element& element, int axis) {
-  std::optional<Element> same;
-  Dim before(0);
-  for (Value* part : element.producer()->inputs()) {
-    Element here{part, element.at};
-    here.at[axis] = here.at[axis] - IndexExpr(before);
-    here = Source(here);
-    if (same && same->Key() != here.Key()) return false;
-    same = here;
-    before = before + (*part->shape())[axis];
-  }
-  if (element.producer()->num_inputs() < 2) return false;
-  element = *same;
-  return true;
 }
 
 }  // namespace pagefuse

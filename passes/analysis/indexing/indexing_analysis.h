@@ -3,6 +3,7 @@
 // `pool[table[b, n / 4], n mod 4, h, d]`, however an exporter writes it.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -29,15 +30,30 @@ struct Element {
 // True where every form is not negative.
 using Conditions = std::vector<IndexExpr>;
 
+// True if they hold wherever they are looked at, false if one of them never does.
+std::optional<bool> TruthOf(const Conditions& conditions);
+
 inline constexpr double kLowScore = -1e30;
+
+// What a reading takes for granted.
+enum class Trust {
+  // What exporters see to: lengths of two names that meet are as long as each other, and indices
+  // that are divided, or gathered by, are not negative.
+  kExporter,
+  // Nothing: an axis that may be repeated has an index of its own, and what is not proved is a load.
+  kNothing,
+};
 
 // Reads elements of one graph. Keeps what it went through.
 class IndexingAnalysis {
  public:
-  explicit IndexingAnalysis(const SymbolicContents& contents) : contents_(contents) {}
+  explicit IndexingAnalysis(const SymbolicContents& contents, Trust trust = Trust::kExporter)
+      : contents_(contents), trust_(trust) {}
 
   // The element of the value at one new axis for each of its own; axes of length 1 are at 0.
-  // InvalidArgument if its shape is not known.
+  // InvalidArgument if its rank is not known.
+  absl::StatusOr<Element> Places(Value* value);
+  // As Places; InvalidArgument also if a length is not known.
   absl::StatusOr<Element> Whole(Value* value);
   IndexSymbolPtr NewAxis(const Dim& extent, std::vector<Dim> also_extent = {});
 
@@ -58,6 +74,10 @@ class IndexingAnalysis {
   // Beside a softmax what exp makes nothing of is enough.
   void HideFrom(double low) { low_ = low; }
   bool Hides(double value) const { return value <= low_; }
+  // The value holds that number everywhere, whatever the graph says of it.
+  void TakeAs(const Value* value, double number) { numbers_[value] = number; }
+  // What symbols stand for where lengths are compared.
+  void Know(std::map<std::string, Dim> sizes) { sizes_ = std::move(sizes); }
   // A bool element as a conjunction of inequalities.
   absl::StatusOr<Conditions> ReadConditions(const Element& element);
   // Where it is false.
@@ -65,15 +85,48 @@ class IndexingAnalysis {
   // A float element that is 0 where the conditions hold, and so low that it hides a score
   // elsewhere.
   absl::StatusOr<Conditions> ReadHiding(const Element& element);
+  // Where a mask shows a key: bools that are true there, or what is added to scores.
+  absl::StatusOr<Conditions> ReadMask(const Element& element);
+  // Whether an element is 0 or 1, as bools are, and what is computed from them. `inputs`: what is
+  // said of inputs of the graph, which masks are by what they are for.
+  bool IsZeroOrOne(const Element& element, bool inputs = true);
   // The number that the element is, if it is one wherever it is looked at.
   std::optional<double> Number(const Element& element);
 
   void Visit(const Node& node) { visited_.insert(&node); }
+  // True if the last reading took so many steps that it was left before its end.
+  bool GaveUp() const { return steps_ > kMostSteps; }
   // The nodes that readings went through.
   const absl::flat_hash_set<const Node*>& visited() const { return visited_; }
   const SymbolicContents& contents() const { return contents_; }
 
  private:
+  static constexpr int kMostSteps = 4096;
+  // One reading, from its outermost call on. What operands share is read for each of them, so that
+  // sums of sums could take forever: the steps are counted.
+  class Reading {
+   public:
+    explicit Reading(IndexingAnalysis& reader) : reader_(reader) {
+      if (reader_.nesting_++ == 0) reader_.steps_ = 0;
+      ++reader_.steps_;
+    }
+    ~Reading() { --reader_.nesting_; }
+    Reading(const Reading&) = delete;
+    Reading& operator=(const Reading&) = delete;
+    bool TooLong() const { return reader_.GaveUp(); }
+
+   private:
+    IndexingAnalysis& reader_;
+  };
+
+  // The index of an operand along one axis, where the result has `index` along it.
+  IndexExpr Broadcast(const IndexExpr& index, const Dim& operand, const Dim& result);
+  Dim Meant(const Dim& length) const;  // by the sizes that are known
+  // True if an index may be cut or gathered by: false for one whose axis is not known to be whole.
+  bool IsCertain(const IndexExpr& index) const;
+  // True if an index that is gathered by counts from the front.
+  bool FromFront(IndexExpr& index, const Dim& length) const;
+
   // One step of Source; false if the node moves nothing.
   bool Step(Element& element);
   bool StepTranspose(Element& element);
@@ -102,6 +155,8 @@ class IndexingAnalysis {
   // How many along the reduced axis are true; null if they are no bools.
   IndexSymbolPtr ReadCounted(const Element& element);
   std::optional<IndexExpr> ReadShortSum(const Element& element);
+  // The running sum of a number that is the same everywhere.
+  std::optional<IndexExpr> ReadRunningSum(const Element& element);
   IndexExpr OperandIndex(const Element& element, int index) {
     return ReadIndex(Operand(element, index));
   }
@@ -110,7 +165,15 @@ class IndexingAnalysis {
   absl::StatusOr<Conditions> ReadComparison(const Element& element);
   // Where a bool, or a number, is true.
   absl::StatusOr<Conditions> ReadTruthOf(const Element& element);
+  absl::StatusOr<Conditions> ReadHidingProduct(const Element& product);
+  std::optional<Element> NegatedIn(const Element& element);
+
   const SymbolicContents& contents_;
+  Trust trust_;
+  std::map<std::string, Dim> sizes_;
+  std::map<const Value*, double> numbers_;
+  int nesting_ = 0;
+  int steps_ = 0;
   absl::flat_hash_set<const Node*> visited_;
   int num_axes_ = 0;
   int depth_ = 0;  // of counted axes
@@ -134,5 +197,6 @@ inline bool HidesScore(double value) { return value <= kLowScore; }
 // In a softmax it has none either that exporters write less low: -1e9, or -1e4 as GPT-2 and BERT have
 // it; e^-104 is 0 in float.
 inline constexpr double kLowBesideSoftmax = -1e4;
+inline bool HidesBesideSoftmax(double value) { return value <= kLowBesideSoftmax; }
 
 }  // namespace pagefuse

@@ -30,12 +30,14 @@ struct MaskForm {
 const Value* PaddingInputOf(const Value* mask);
 
 // Reads a mask of rank 2 to 4 whose last two axes are query and key: boolean (true = visible) or
-// additive (0 = visible, -inf or a finite float from -1e4 down = hidden). Understands comparisons
-// of affine index expressions (Range, constants that count up, sizes, Unsqueeze, Expand, Add, Sub,
-// ...), And, Or, Not, Where, casts, constant triangles and bands (constant_mask.h), slices and
-// gathers that count up, 1 - m and (1 - m) * low for a mask m of 0 and 1, and reads of a [B, T]
-// mask by (b, j). Anything else is an InvalidArgument naming the value it stopped at: a mask is
-// never guessed.
+// additive (0 = visible, -inf or a finite float from -1e4 down = hidden). It is read by element
+// (words/element.h) as a conjunction of inequalities over its indices, with nothing taken for
+// granted: constants and comparisons of indices are limits, reads of a [B, T] mask by (b, j) are
+// padding. Anything else is a FailedPrecondition that names the value or the condition it stopped
+// at: a mask is never guessed.
 absl::StatusOr<MaskForm> AnalyseMask(const Value* mask, const SymbolicContents& contents);
+
+// Whether a mask holds 0 and 1 alone (IndexingAnalysis::IsZeroOrOne).
+bool IsZeroOrOne(const Value* value, const SymbolicContents& contents);
 
 }  // namespace pagefuse

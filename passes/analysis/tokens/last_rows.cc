@@ -30,9 +30,7 @@ bool IsLastIndex(const Node& node, const TokenDependence& index, const Dim& leng
     return known->size() == 1 && IsLast((*known)[0], length);
   }
   if (index.role == TokenRole::kIndex) {
-    const auto& c = index.index.coefficients;
-    return std::ranges::all_of(c, [](int64_t step) { return step == 0; }) &&
-           IsLast(index.index.constant, length);
+    return index.index.is_constant() && IsLast(index.index.constant(), length);
   }
   const Tensor* tensor = ConstantOf(node.input(1));
   if (!tensor || tensor->size() != 1) return false;

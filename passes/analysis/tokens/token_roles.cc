@@ -5,8 +5,8 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/passes/analysis/indexing/indexing_analysis.h"
 #include "pagefuse/passes/analysis/tokens/last_rows.h"
-#include "pagefuse/passes/analysis/tokens/token_index.h"
 #include "pagefuse/passes/analysis/tokens/token_rules.h"
 #include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/edit/op_types.h"
@@ -95,8 +95,7 @@ class Tracer {
       return TokenDependence{.role = numbers ? TokenRole::kFixed : TokenRole::kSizes};
     }
     if (value == sources_.padding) {
-      return TokenDependence{.role = TokenRole::kIndex,
-                             .index = {.constant = 1, .coefficients = {0, 0}}};
+      return TokenDependence{.role = TokenRole::kIndex, .index = IndexExpr(1)};
     }
     const auto& rows = sources_.rows;
     if (std::ranges::find(rows, value) != rows.end()) {
@@ -161,9 +160,11 @@ class Tracer {
     if (any(TokenRole::kRows)) return Rows(node, inputs);
     const bool moves = any(TokenRole::kIndex) || any(TokenRole::kSizes) || any(TokenRole::kGrid);
     if (!moves) return SizesOf(node);
-    if (auto index = ReadIndex(node, inputs)) {
-      return TokenDependence{.role = TokenRole::kIndex, .index = *std::move(index)};
-    }
+    // A table of floats holds numbers, also where they count.
+    const bool table = inputs[0].role == TokenRole::kFixed && node.output(0) &&
+                       IsFloatingPoint(node.output(0)->dtype());
+    auto index = table ? std::nullopt : IndexOf(node.output(0));
+    if (index) return *std::move(index);
     if (any(TokenRole::kGrid)) return Grid();
     if (const auto cut = CutOfTable(node, inputs)) {
       trace_.cuts.push_back(*cut);
@@ -180,21 +181,27 @@ class Tracer {
     return TokenDependence{.role = sizes ? TokenRole::kSizes : TokenRole::kFixed};
   }
 
-  std::optional<IndexExpression> ReadIndex(const Node& node,
-                                           const std::vector<TokenDependence>& inputs) const {
-    std::vector<IndexExpression> read(inputs.size());
-    std::vector<const IndexExpression*> known(inputs.size(), nullptr);
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      const Value* value = node.input(static_cast<int>(i));
-      if (!value) continue;
-      if (inputs[i].role == TokenRole::kIndex) {
-        known[i] = &inputs[i].index;
-      } else if (auto index = ReadIndexExpression(value, contents_); index.ok()) {
-        read[i] = *std::move(index);
-        known[i] = &read[i];
-      }
+  // The value as an affine function of its own places where nothing is padded, if it is one.
+  // Comparisons count where they come out the same everywhere: `mask == 0` of a mask of ones.
+  std::optional<TokenDependence> IndexOf(Value* value) const {
+    if (!value) return std::nullopt;
+    IndexingAnalysis reader(contents_, Trust::kNothing);
+    reader.Know(total_);
+    if (sources_.padding) reader.TakeAs(sources_.padding, 1);
+    const auto places = reader.Places(value);
+    if (!places.ok()) return std::nullopt;
+    TokenDependence of{.role = TokenRole::kIndex, .at = places->at};
+    if (value->dtype() == DataType::kBool) {
+      const auto conditions = reader.ReadConditions(*places);
+      const auto truth = conditions.ok() ? TruthOf(*conditions) : std::nullopt;
+      if (!truth) return std::nullopt;
+      of.index = IndexExpr(*truth ? 1 : 0);
+      return of;
     }
-    return IndexOfNode(node, known, contents_);
+    of.index = reader.ReadIndex(*places);
+    IndexExpr rest = of.index;
+    for (const IndexExpr& axis : of.at) rest = rest - axis.Times(of.index.Step(axis));
+    return rest.is_constant() && rest.constant().known() ? std::optional(of) : std::nullopt;
   }
 
   // Rows [past, past + sequence) along one axis of what is fixed.
@@ -249,21 +256,24 @@ class Tracer {
 
   // An index that is read as numbers: the position of each token, scaled and moved, or one number.
   absl::StatusOr<TokenAxes> PlaceAxes(const Node& node, const Value* value,
-                                      const IndexExpression& index) {
+                                      const TokenDependence& index) {
     if (!value->shape())
       return Stopped(node, StrCat("reads \"", value->name(), "\" of unknown shape"));
     int token = -1;
-    for (int axis = 0; axis < value->shape()->rank(); ++axis) {
-      if (index.coefficients[axis] == 0) continue;
-      if (token >= 0 || !ProvablyEqual(Normal((*value->shape())[axis]), sources_.sequence)) {
+    int64_t step = 0;
+    for (int axis = 0; axis < static_cast<int>(index.at.size()); ++axis) {
+      const Dim along = index.index.Step(index.at[axis]);
+      if (along.constant() == 0) continue;
+      if (token >= 0 || !along.is_constant() ||
+          !ProvablyEqual(Normal((*value->shape())[axis]), sources_.sequence)) {
         return Stopped(node, StrCat("reads \"", value->name(), "\" ", value->shape()->ToString(),
                                     ", which counts along axis ", axis,
                                     ", as more than the positions of tokens"));
       }
       token = axis;
+      step = *along.constant();
     }
-    const int64_t step = token < 0 ? 0 : index.coefficients[token];
-    const Dim offset = Normal(index.constant) - sources_.past * Dim(step);
+    const Dim offset = Normal(index.index.constant()) - sources_.past * Dim(step);
     if (!offset.is_constant()) {
       return Stopped(node, StrCat("reads \"", value->name(), "\", which depends on the number ",
                                   offset.ToString(), " of tokens"));
@@ -284,7 +294,7 @@ class Tracer {
       case TokenRole::kRows:
         return role.axes;
       case TokenRole::kIndex:
-        return PlaceAxes(node, value, role.index);
+        return PlaceAxes(node, value, role);
       case TokenRole::kSizes:
         if (TakesSizes(node, input)) return TokenAxes{};
         return Stopped(node, StrCat("reads \"", value->name(),
@@ -301,7 +311,7 @@ class Tracer {
   absl::StatusOr<TokenDependence> Rows(const Node& node,
                                        const std::vector<TokenDependence>& inputs) {
     TokenDependence index = inputs.size() > 1 ? inputs[1] : TokenDependence{};
-    index.index.constant = Normal(index.index.constant);
+    index.index = index.index - IndexExpr(index.index.constant() - Normal(index.index.constant()));
     if (inputs[0].role == TokenRole::kRows &&
         SelectsLastRows(node, inputs[0].axes, index, sources_, contents_)) {
       trace_.selections.push_back(const_cast<Node*>(&node));

@@ -10,7 +10,7 @@
 
 #include "pagefuse/ir/graph/graph.h"
 #include "pagefuse/ops/infer/infer.h"
-#include "pagefuse/passes/analysis/indexing/index_expression.h"
+#include "pagefuse/passes/analysis/indexing/index_expr.h"
 
 namespace pagefuse {
 
@@ -40,8 +40,10 @@ enum class TokenRole {
 
 struct TokenDependence {
   TokenRole role = TokenRole::kFixed;
-  TokenAxes axes = {};         // of kRows
-  IndexExpression index = {};  // of kIndex
+  TokenAxes axes = {};  // of kRows
+  // Of kIndex: the element at `at`, one axis each, 0 along axes of length 1.
+  IndexExpr index = {};
+  std::vector<IndexExpr> at = {};
 };
 
 // What the tracing starts from.

@@ -1,4 +1,4 @@
-// Masks that lie in the model as constants: triangles, and bands of them.
+// Constants that show a band of keys to each query: triangles, and windows of them.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,14 @@ struct Band {
   std::optional<int64_t> lower;
 };
 
-// What an element of a mask says.
-enum class Sees { kVisible, kHidden, kNeither };
+// Whether an element of a mask shows its key; nullopt if it says neither.
+using Shows = std::function<std::optional<bool>(double)>;
 
 // Reads a constant of floats, integers or bools whose last two axes are query and key, and whose
-// other axes have length 1. Nullopt if what is visible is no such band, or if `sees` says kNeither.
-std::optional<Band> ReadBand(const Tensor& mask, const std::function<Sees(double)>& sees);
+// other axes have length 1. Nullopt if what is visible is no such band, or if `shows` says neither.
+std::optional<Band> ReadBand(const Tensor& mask, const Shows& shows);
+
+// True if a constant holds 0 and 1 alone.
+bool HoldsUnits(const Tensor& tensor);
 
 }  // namespace pagefuse
