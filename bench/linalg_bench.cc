@@ -1,83 +1,68 @@
 // Speed of the matrix products as shares of what the machine can do, measured in the same run: read
 // bandwidth for few rows, the peak of AVX-512 or AVX2 multiply-add, or of the unit for bfloat16,
-// for many.
+// for many. Weights of float32, bfloat16, 4 and 8 bits, and of experts.
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
+#include <cstdlib>
 #include <functional>
-#include <memory>
-#include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "hwy/aligned_allocator.h"
 #include "peaks.h"
 
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/ops/kernels/linalg/cpu_features.h"
+#include "pagefuse/ops/kernels/linalg/expert_groups.h"
 #include "pagefuse/ops/kernels/linalg/linear_bf16.h"
 #include "pagefuse/ops/kernels/linalg/linear_f32.h"
+#include "pagefuse/ops/kernels/linalg/nbits.h"
+#include "pagefuse/ops/kernels/linalg/nbits_int8.h"
 
 namespace pagefuse {
 namespace {
 
-struct Case {
-  const char* name;
+struct Product {
+  std::string name;
   int64_t k;
   int64_t n;
   bool transposed = false;
   bool gated = false;
+  int bits = 32;  // 4, 8: codes in blocks of 32
+
+  double matrices() const { return gated ? 2 : 1; }
+  double elements() const { return static_cast<double>(k * n) * matrices(); }
 };
 
-// The products of Gemma 3 1B.
-constexpr Case kCases[] = {{"q", 1152, 1024},    {"k,v", 1152, 256},
-                           {"o", 1024, 1152},    {"gate+up", 1152, 6912, false, true},
-                           {"down", 6912, 1152}, {"lm_head^T", 1152, 65536, true}};
-
-// Weights in several copies, so that each call reads memory and not the last call's cache.
-struct Weights {
-  std::vector<float> values;
-  std::vector<WeightView> views;
-};
-
-Weights MakeWeights(const Case& c) {
-  constexpr int64_t kColdBytes = int64_t{1} << 30;
-  const int64_t size = c.k * c.n;
-  int64_t copies = std::clamp<int64_t>(kColdBytes / (size * 4), 2, 64);
-  copies += copies % 2;
-  Weights weights;
-  weights.values.resize(size * copies);
-  ParallelFor(size * copies, sizeof(float), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      weights.values[i] = static_cast<float>((i * 2654435761u >> 7 & 1023) - 512.0) * 1e-4f;
+// Those of Gemma 3 1B, then weights of codes.
+std::vector<Product> Products() {
+  std::vector<Product> products = {{"q", 1152, 1024},    {"k,v", 1152, 256},
+                                   {"o", 1024, 1152},    {"gate+up", 1152, 6912, false, true},
+                                   {"down", 6912, 1152}, {"lm_head^T", 1152, 65536, true}};
+  for (const int bits : {4, 8}) {
+    for (const auto& [k, n] : {std::pair{1152, 6912}, {6912, 1152}, {4096, 4096}, {4096, 14336}}) {
+      products.push_back(
+          {"int" + std::to_string(bits) + " " + std::to_string(k) + " x " + std::to_string(n), k, n,
+           false, false, bits});
     }
-  });
-  for (int64_t i = 0; i < copies; ++i) {
-    weights.views.push_back({weights.values.data() + i * size, c.k, c.n, c.transposed});
   }
-  return weights;
+  return products;
 }
 
-struct Run {
-  double seconds;
-  double bytes;
-  double flops;
-};
-
-void Print(const Case& c, const char* kind, int64_t m, const Run& run, const Peaks& peaks,
-           double peak_flops) {
-  std::printf(
-      "%-10s %-8s m %4ld  %9.1f us  %6.1f GB/s (%3.0f%% of read)  %7.0f GF/s (%3.0f%% of peak)\n",
-      c.name, kind, m, run.seconds * 1e6, run.bytes / run.seconds * 1e-9,
-      100 * run.bytes / run.seconds / peaks.read_bytes, run.flops / run.seconds * 1e-9,
-      100 * run.flops / run.seconds / peak_flops);
-  std::fflush(stdout);
+// Copies of weights of `bytes` bytes, so many that each call reads memory and not a cache.
+int64_t Copies(double bytes) {
+  return std::clamp<int64_t>(static_cast<int64_t>(static_cast<double>(1 << 30) / bytes), 2, 64);
 }
 
-// The shortest mean over rounds; calls go through the weights in turn.
-double Time(int64_t weights, const std::function<void(int64_t)>& call) {
+void Check(const absl::Status& status) {
+  if (!status.ok()) std::abort();
+}
+
+// The shortest mean over rounds; calls go through the copies in turn.
+double Time(int64_t copies, const std::function<void(int64_t)>& call) {
   call(0);
   double best = 1e30;
   for (int round = 0; round < 3; ++round) {
@@ -85,59 +70,157 @@ double Time(int64_t weights, const std::function<void(int64_t)>& call) {
     const double start = Now();
     double now = start;
     while (now - start < 0.15 || calls < 2) {
-      call(calls++ % weights);
+      call(calls++ % copies);
       now = Now();
     }
-    best = std::min(best, (now - start) / calls);
+    best = std::min(best, (now - start) / static_cast<double>(calls));
   }
   return best;
 }
 
-void RunCase(const Case& c, const Peaks& peaks, const std::vector<int64_t>& rows) {
-  const Weights weights = MakeWeights(c);
-  const int64_t matrices = c.gated ? 2 : 1;
-  const int64_t products = static_cast<int64_t>(weights.views.size()) / matrices;
-  const int64_t max_m = *std::max_element(rows.begin(), rows.end());
-  std::vector<float> x(max_m * c.k, 0.01f);
-  std::vector<float> y(max_m * c.n);
-  std::vector<PackedBf16> packed;
-  for (int64_t i = 0; i < products; ++i) {
-    const WeightView* w = &weights.views[i * matrices];
-    packed.push_back(*(c.gated ? PackedBf16::PackGated(w[0], w[1]) : PackedBf16::Pack(w[0])));
+struct Figure {
+  const char* kind;
+  int64_t m;
+  double seconds, bytes, flops;
+  bool tiles = false;  // of the unit for bfloat16
+};
+
+void Print(const std::string& name, const Figure& f, const Peaks& peaks) {
+  const double peak = f.tiles ? peaks.bf16_flops : peaks.fma_flops;
+  std::printf(
+      "%-17s %-10s m %4ld  %9.1f us  %6.1f GB/s (%3.0f%% of read)  %7.0f GF/s (%3.0f%% of peak)\n",
+      name.c_str(), f.kind, static_cast<long>(f.m), f.seconds * 1e6, f.bytes / f.seconds * 1e-9,
+      100 * f.bytes / f.seconds / peaks.read_bytes, f.flops / f.seconds * 1e-9,
+      100 * f.flops / f.seconds / peak);
+  std::fflush(stdout);
+}
+
+void RunNumbers(const Product& p, const Peaks& peaks, const std::vector<int64_t>& rows) {
+  const int64_t size = p.k * p.n, matrices = p.gated ? 2 : 1;
+  const int64_t copies = Copies(4 * p.elements());
+  std::vector<float> values(static_cast<size_t>(size * matrices * copies));
+  ParallelFor(size * matrices * copies, sizeof(float), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      values[i] = static_cast<float>((i * 2654435761u >> 7 & 1023) - 512.0) * 1e-4f;
+    }
+  });
+  std::vector<WeightView> views;
+  for (int64_t i = 0; i < copies * matrices; ++i) {
+    views.push_back({values.data() + i * size, p.k, p.n, p.transposed});
   }
-  for (int64_t m : rows) {
-    const RowsView in{x.data(), m, c.k};
-    const OutputView out{y.data(), c.n};
-    const WeightView& first = weights.views[0];
-    const double flops = 2.0 * m * c.k * c.n * matrices;
-    std::vector<float> scratch(std::max({GatedLinearF32ScratchBytes(m, first) / sizeof(float),
-                                         LinearF32ScratchBytes(m, first) / sizeof(float),
-                                         LinearBf16ScratchBytes(m, c.k) / sizeof(float)}) +
-                               size_t{1} * m * c.k + 64);
-    float* aligned = scratch.data() + (64 - reinterpret_cast<uintptr_t>(scratch.data()) % 64) / 4;
-    double seconds = Time(products, [&](int64_t i) {
-      const WeightView* w = &weights.views[i * matrices];
-      const absl::Status status =
-          c.gated ? GatedLinearF32(in, {w[0], w[1], Activation::kGeluTanh}, aligned, out)
-                  : LinearF32(in, w[0], aligned, out);
-      if (!status.ok()) std::abort();
+  const auto words = static_cast<size_t>(PackedBf16::Words(p.k, p.n));
+  const auto blocks = hwy::AllocateAligned<uint16_t>(words * views.size());
+  std::vector<uint16_t> row_words(static_cast<size_t>(size));
+  for (size_t i = 0; i < views.size(); ++i) {
+    RoundToRows(views[i], row_words.data());
+    PackedBf16::Pack({.words = row_words.data(), .n = p.n, .k = p.k}, blocks.get() + i * words);
+  }
+  std::vector<PackedBf16> packed;
+  for (int64_t i = 0; i < copies; ++i) {
+    const uint16_t* first = blocks.get() + static_cast<size_t>(i * matrices) * words;
+    packed.push_back(p.gated ? PackedBf16(first, first + words, p.k, p.n)
+                             : PackedBf16(first, p.k, p.n));
+  }
+  for (const int64_t m : rows) {
+    const std::vector<float> x(static_cast<size_t>(m * p.k), 0.01f);
+    std::vector<float> y(static_cast<size_t>(m * p.n));
+    const RowsView in{x.data(), m, p.k};
+    const OutputView out{y.data(), p.n};
+    Scratch memory;
+    void* scratch = memory.Get(
+        std::max({GatedLinearF32ScratchBytes(m, views[0]), LinearF32ScratchBytes(m, views[0]),
+                  LinearBf16ScratchBytes(m, p.k), size_t{64}}));
+    const double flops = 2.0 * static_cast<double>(m) * p.elements();
+    const double seconds = Time(copies, [&](int64_t i) {
+      const WeightView* w = &views[i * matrices];
+      Check(p.gated ? GatedLinearF32(in, {w[0], w[1], Activation::kGeluTanh}, scratch, out)
+                    : LinearF32(in, w[0], scratch, out));
     });
-    Print(c, "float32", m, {seconds, 4.0 * c.k * c.n * matrices, flops}, peaks, peaks.fma_flops);
+    Print(p.name, {"float32", m, seconds, 4 * p.elements(), flops}, peaks);
     const auto bf16 = [&](int64_t i) {
-      if (c.gated) {
-        GatedLinearBf16(in, packed[i], Activation::kGeluTanh, aligned, out);
+      if (p.gated) {
+        GatedLinearBf16(in, packed[i], Activation::kGeluTanh, scratch, out);
       } else {
-        LinearBf16(in, packed[i], aligned, out);
+        LinearBf16(in, packed[i], scratch, out);
       }
     };
-    const double bytes = 2.0 * c.k * c.n * matrices;
     if (HasBf16Tiles()) {
-      seconds = Time(products, bf16);
-      Print(c, "bf16/tiles", m, {seconds, bytes, flops}, peaks, peaks.bf16_flops);
+      const double tiles = Time(copies, bf16);
+      Print(p.name, {"bf16/tiles", m, tiles, 2 * p.elements(), flops, true}, peaks);
     }
     const ScopedBf16Limit limit(Bf16Unit::kNone);
-    seconds = Time(products, bf16);
-    Print(c, "bf16/hwy", m, {seconds, bytes, flops}, peaks, peaks.fma_flops);
+    Print(p.name, {"bf16/hwy", m, Time(copies, bf16), 2 * p.elements(), flops}, peaks);
+  }
+}
+
+void RunCodes(const Product& p, const Peaks& peaks, const std::vector<int64_t>& rows) {
+  constexpr int64_t kBlock = 32;
+  NBitsWeight w;
+  w.bits = p.bits;
+  w.k = p.k;
+  w.n = p.n;
+  w.block = kBlock;
+  w.row_bytes = p.k * p.bits / 8;
+  const int64_t size = p.n * w.row_bytes, blocks = p.n * p.k / kBlock;
+  const int64_t copies = Copies(static_cast<double>(size));
+  std::vector<uint8_t> codes(static_cast<size_t>(size * copies));
+  for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint8_t>(i * 2654435761u >> 13);
+  const std::vector<float> scales(static_cast<size_t>(blocks * copies), 0.01f);
+  for (const int64_t m : rows) {
+    const std::vector<float> x(static_cast<size_t>(m * p.k), 0.01f);
+    std::vector<float> y(static_cast<size_t>(m * p.n));
+    const RowsView in{x.data(), m, p.k};
+    const OutputView out{y.data(), p.n};
+    Scratch scratch;
+    const auto time = [&](const auto& product) {
+      return Time(copies, [&](int64_t copy) {
+        w.codes = codes.data() + copy * size;
+        w.scales = scales.data() + copy * blocks;
+        product();
+      });
+    };
+    const auto rounded_to = [&](NBitsPrecision precision) {
+      return time(
+          [&] { Check(LinearNBits(in, w, precision, scratch.Get(NBitsScratchBytes(m, w)), out)); });
+    };
+    const auto bytes = static_cast<double>(size + blocks * 4);
+    const double flops = 2.0 * static_cast<double>(m) * p.elements();
+    Print(p.name, {"float32", m, rounded_to(NBitsPrecision::kFloat32), bytes, flops}, peaks);
+    const double integers =
+        time([&] { LinearNBitsInt8(in, w, scratch.Get(NBitsInt8ScratchBytes(m, w)), out); });
+    Print(p.name, {"int8 rows", m, integers, bytes, flops}, peaks);
+    if (m < 64 || !HasBf16Tiles()) continue;
+    Print(p.name, {"bf16/tiles", m, rounded_to(NBitsPrecision::kBfloat16), bytes, flops, true},
+          peaks);
+  }
+}
+
+// A layer of DeepSeek-V2-Lite: 64 experts of 2048 x 1408, six of them a token.
+void RunExperts(const Peaks& peaks, const std::vector<int64_t>& rows) {
+  constexpr int64_t kExperts = 64, kChosen = 6, kK = 2048, kN = 1408;
+  const std::vector<float> weights(static_cast<size_t>(kExperts * kK * kN), 0.01f);
+  for (const int64_t tokens : rows) {
+    const std::vector<float> x(static_cast<size_t>(tokens * kK), 0.01f);
+    std::vector<float> y(static_cast<size_t>(tokens * kChosen * kN));
+    Scratch scratch;
+    double read = 0;
+    const double seconds = Time(16, [&](int64_t call) {
+      std::vector<int64_t> experts;
+      for (int64_t i = 0; i < tokens * kChosen; ++i) {
+        experts.push_back((i * 11 + call * 17) % kExperts);
+      }
+      const ExpertGroups groups = GroupByExpert(experts, kExperts);
+      read = static_cast<double>(groups.groups.size()) * kK * kN * 4;
+      Check(GroupedProduct(
+          groups, {x.data(), kChosen, y.data(), kK, kN},
+          [&](int64_t expert, const RowsView& in, const OutputView& out, Scratch& memory) {
+            const WeightView w{weights.data() + expert * kK * kN, kK, kN, true};
+            const size_t bytes = LinearF32ScratchBytes(in.m, w);
+            return LinearF32(in, w, bytes > 0 ? memory.Get(bytes) : nullptr, out);
+          },
+          scratch));
+    });
+    Print("experts", {"6 of 64", tokens, seconds, read, 2.0 * tokens * kChosen * kK * kN}, peaks);
   }
 }
 
@@ -145,21 +228,25 @@ void RunCase(const Case& c, const Peaks& peaks, const std::vector<int64_t>& rows
 }  // namespace pagefuse
 
 int main(int argc, char** argv) {
-  std::vector<int64_t> rows = {1, 4, 16, 64, 512};
-  std::vector<std::string> names;
-  std::vector<std::string> all;
-  for (const pagefuse::Case& c : pagefuse::kCases) all.emplace_back(c.name);
+  std::vector<int64_t> rows = {1, 4, 16, 32, 64, 512};
+  const std::vector<pagefuse::Product> products = pagefuse::Products();
+  std::vector<std::string> all = {"experts"}, names;
+  for (const pagefuse::Product& product : products) all.push_back(product.name);
   CLI::App app("Times products with weights");
   app.add_option("rows", rows, "numbers of rows")->check(CLI::PositiveNumber);
-  app.add_option("--products", names, "all by default")->delimiter(',')->check(CLI::IsMember(all));
+  app.add_option("--products", names, "all by default")->check(CLI::IsMember(all));
   CLI11_PARSE(app, argc, argv);
+  const auto wanted = [&](const std::string& name) {
+    return names.empty() || std::count(names.begin(), names.end(), name) > 0;
+  };
   const pagefuse::Peaks peaks = pagefuse::MeasurePeaks();
   std::printf("%d threads; read %.1f GB/s, multiply-add %.0f GF/s, %s bfloat16 %.0f GF/s\n",
               pagefuse::MaxWorkers(), peaks.read_bytes * 1e-9, peaks.fma_flops * 1e-9,
               pagefuse::Bf16UnitName(), peaks.bf16_flops * 1e-9);
-  for (const pagefuse::Case& c : pagefuse::kCases) {
-    if (!names.empty() && std::count(names.begin(), names.end(), c.name) == 0) continue;
-    pagefuse::RunCase(c, peaks, rows);
+  for (const pagefuse::Product& product : products) {
+    if (!wanted(product.name)) continue;
+    (product.bits < 32 ? pagefuse::RunCodes : pagefuse::RunNumbers)(product, peaks, rows);
   }
+  if (wanted("experts")) pagefuse::RunExperts(peaks, rows);
   return 0;
 }

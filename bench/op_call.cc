@@ -9,6 +9,7 @@
 #include "pagefuse/ops/kernels/numeric/convert.h"
 #include "pagefuse/ops/kernels/numeric/dispatch.h"
 #include "pagefuse/ops/registry/registry.h"
+#include "pagefuse/ops/schema/packing.h"
 
 namespace pagefuse {
 namespace {
@@ -26,11 +27,10 @@ const Port& PortOf(const std::vector<Port>& ports, size_t i) {
 
 }  // namespace
 
-OpCall::OpCall(const OpDef& op, int64_t opset, uint32_t seed)
-    : op_(op), opset_(opset), random_(seed) {}
-OpCall::OpCall(std::string_view op, uint32_t seed) : OpCall(FindOp("pagefuse", op, 1), 1, seed) {}
+OpCall::OpCall(const OpDef& op, int64_t opset) : op_(op), opset_(opset) {}
+OpCall::OpCall(std::string_view op) : OpCall(FindOp("pagefuse", op, 1), 1) {}
 OpCall::OpCall(std::string_view domain, std::string_view op, int64_t opset)
-    : OpCall(FindOp(domain, op, opset), opset, 1) {}
+    : OpCall(FindOp(domain, op, opset), opset) {}
 
 void* OpCall::AddInput(DataType type, const std::vector<int64_t>& dims) {
   PF_CHECK(node_ == nullptr);
@@ -202,14 +202,8 @@ void OpCall::Run(std::string_view kernel) {
 
 void OpCall::Prepare(const Kernel& kernel) {
   prepared_ = &kernel;
-  args_.state = nullptr;
-  state_.reset();
-  if (!kernel.prepare) return;
-  PrepareArgs prepare{{.node = node_, .opset = opset_}, {}};
-  for (int i = 0; i < num_inputs(); ++i) {
-    prepare.constants.push_back(IsConstant(i) ? &inputs_[i] : nullptr);
-  }
-  absl::StatusOr<std::unique_ptr<KernelState>> state = kernel.prepare(prepare);
+  const KernelQuery query{.node = node_, .opset = opset_};
+  absl::StatusOr<std::unique_ptr<KernelState>> state = PrepareKernel(query, kernel);
   PF_CHECK(state.ok());
   state_ = *std::move(state);
   args_.state = state_.get();
@@ -225,6 +219,12 @@ int64_t OpCall::TensorBytes() {
   for (const TensorArg& input : args().inputs) bytes += input.size() * BitWidth(input.dtype) / 8;
   for (int i = 0; i < node_->num_outputs(); ++i) bytes += output_bytes(i);
   return bytes;
+}
+
+std::unique_ptr<OpCall> CallOf(std::string_view op, const std::vector<Part>& parts) {
+  auto call = std::make_unique<OpCall>(op);
+  for (const Part& part : parts) part(*call);
+  return call;
 }
 
 CallSeries::CallSeries(OpCalls calls, std::string kernel)

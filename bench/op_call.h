@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <random>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -24,7 +26,7 @@ namespace pagefuse {
 class OpCall {
  public:
   // `op` in domain pagefuse.
-  explicit OpCall(std::string_view op, uint32_t seed = 1);
+  explicit OpCall(std::string_view op);
   // `op` of another domain as it is in opset `opset`.
   OpCall(std::string_view domain, std::string_view op, int64_t opset);
 
@@ -100,7 +102,7 @@ class OpCall {
     std::copy(values.begin(), values.end(), data);
   }
   std::vector<int32_t> ShuffledBlocks(int64_t blocks);
-  OpCall(const OpDef& op, int64_t opset, uint32_t seed);
+  OpCall(const OpDef& op, int64_t opset);
   void MakeNode();
   void Prepare(const Kernel& kernel);
   void MakeOutputs();
@@ -108,7 +110,7 @@ class OpCall {
 
   const OpDef& op_;
   const int64_t opset_;
-  std::mt19937 random_;
+  std::mt19937 random_{1};
   Graph graph_;
   Node* node_ = nullptr;
   int num_outputs_ = -1;
@@ -120,6 +122,71 @@ class OpCall {
   KernelArgs args_;
   Scratch scratch_;
 };
+
+// An input or an attribute of a call, as rows of tables have them: what the method of the same name
+// adds.
+using Part = std::function<void(OpCall&)>;
+using Dims = std::vector<int64_t>;
+// The call of `op` in domain pagefuse that the parts make, in the order of the ports.
+std::unique_ptr<OpCall> CallOf(std::string_view op, const std::vector<Part>& parts);
+
+inline Part Normal(DataType type, Dims dims, float deviation = 1) {
+  return [=](OpCall& call) { call.Normal(type, dims, deviation); };
+}
+inline Part Uniform(DataType type, Dims dims, int64_t low, int64_t high) {
+  return [=](OpCall& call) { call.Uniform(type, dims, low, high); };
+}
+inline Part Bytes(Dims dims, uint8_t value = 0x3C) {
+  return [=](OpCall& call) { call.Bytes(dims, value); };
+}
+inline Part Ints(Dims dims, std::vector<int32_t> values) {
+  return [=](OpCall& call) { call.Ints(dims, values); };
+}
+inline Part Longs(std::vector<int64_t> values) {
+  return [=](OpCall& call) { call.Longs(values); };
+}
+inline Part Floats(Dims dims, std::vector<float> values) {
+  return [=](OpCall& call) { call.Floats(dims, values); };
+}
+inline Part BlockTable(int64_t sequences, int64_t columns) {
+  return [=](OpCall& call) { call.BlockTable(sequences, columns); };
+}
+inline Part Slots(int64_t tokens, int64_t block_size) {
+  return [=](OpCall& call) { call.Slots(tokens, block_size); };
+}
+inline Part Range(int64_t count) {
+  return [=](OpCall& call) { call.Range(count); };
+}
+inline Part Omitted() {
+  return [](OpCall& call) { call.Omit(); };
+}
+inline Part Outputs(int count) {
+  return [=](OpCall& call) { call.set_num_outputs(count); };
+}
+// One int64 without dims.
+inline Part Scalar(int64_t value) {
+  return [=](OpCall& call) { *call.Input<int64_t>(DataType::kInt64, {}) = value; };
+}
+// The part as a constant of the graph.
+inline Part Const(Part part) {
+  return [=](OpCall& call) {
+    part(call);
+    call.Constant();
+  };
+}
+// Integers are int64, texts strings.
+template <class T>
+Part Attr(std::string name, T value) {
+  return [=](OpCall& call) {
+    if constexpr (std::is_integral_v<T>) {
+      call.Attribute(name, int64_t{value});
+    } else if constexpr (std::is_convertible_v<T, std::string>) {
+      call.Attribute(name, std::string(value));
+    } else {
+      call.Attribute(name, value);
+    }
+  };
+}
 
 using OpCalls = std::vector<std::unique_ptr<OpCall>>;
 

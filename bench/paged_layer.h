@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "op_call.h"
@@ -15,11 +16,15 @@
 namespace pagefuse {
 
 inline constexpr int64_t kBenchBlockSize = 16;
+inline int64_t BenchBlocks(int64_t tokens) {
+  return (tokens + kBenchBlockSize - 1) / kBenchBlockSize;
+}
 
 struct ModelShape {
   const char* name;
   int64_t heads, kv_heads, head_size, window;
 };
+inline constexpr ModelShape kLlama = {"hq32_hk8_d128", 32, 8, 128, 0};
 
 struct CacheKind {
   std::string name;
@@ -38,31 +43,12 @@ std::unique_ptr<OpCall> PagedAttentionCall(const ModelShape& shape, const CacheK
 // Bytes of keys, values and scales that the last query token of it sees.
 int64_t VisibleBytes(const ModelShape& shape, const CacheKind& kind, int64_t length);
 
-// PagedCacheInsert of `tokens` tokens into a cache with twice as many slots.
-std::unique_ptr<OpCall> PagedCacheInsertCall(const ModelShape& shape, const CacheKind& kind,
-                                             int64_t tokens);
-// RopeCacheInsert, with norms, of `tokens` tokens into a cache with twice as many slots.
-std::unique_ptr<OpCall> RopeCacheInsertCall(const ModelShape& shape, const CacheKind& kind,
-                                            int64_t tokens);
-// MergeAttnStates of two halves of an attention of `tokens` bfloat16 tokens.
-std::unique_ptr<OpCall> MergeAttnStatesCall(const ModelShape& shape, int64_t tokens);
-// Bytes that a PagedCacheInsert of keys and values of type `kind.query` reads and writes.
-int64_t InsertedBytes(const ModelShape& shape, const CacheKind& kind, int64_t tokens);
-
+// The preset's name behind "turboquant_".
+inline std::string PresetName(const TurboQuantPreset& preset) {
+  return std::string(preset.name.substr(std::string_view("turboquant_").size()));
+}
 // TurboQuantAttention of one token at the end of a sequence of `length`, bfloat16.
 std::unique_ptr<OpCall> TurboQuantAttentionCall(const ModelShape& shape,
                                                 const TurboQuantPreset& preset, int64_t length);
-// What rotates the keys of a TurboQuant cache.
-enum class KeyRotation { kHadamard, kGivenMatrix };
-// TurboQuantInsert of `tokens` bfloat16 tokens into a cache with twice as many slots.
-std::unique_ptr<OpCall> TurboQuantInsertCall(const ModelShape& shape,
-                                             const TurboQuantPreset& preset, int64_t tokens,
-                                             KeyRotation rotation = KeyRotation::kHadamard);
-// TurboQuantDequant of a sequence of `length`.
-std::unique_ptr<OpCall> TurboQuantDequantCall(const ModelShape& shape,
-                                              const TurboQuantPreset& preset, int64_t length,
-                                              bool inverse);
-// Bytes of `tokens` slots.
-int64_t TurboQuantBytes(const ModelShape& shape, const TurboQuantPreset& preset, int64_t tokens);
 
 }  // namespace pagefuse

@@ -131,8 +131,8 @@ absl::StatusOr<std::vector<std::string>> FusedAnswers(const Options& bench,
   if (!bench.skip_layers.empty()) {
     options.session.pipeline.options["kv_cache_skip_layers"] = bench.skip_layers;
   }
-  PF_ASSIGN_OR_RETURN(const WeightChoice choice, FindWeightChoice(weights));
-  UseWeights(choice, options.session);
+  PF_ASSIGN_OR_RETURN(const WeightFormat format, FindWeightFormat(weights));
+  UseWeights(format, options.session);
   options.max_sequences = 16;
   options.share_prefixes = false;  // every prompt is computed
   PF_ASSIGN_OR_RETURN(auto engine, Engine::Load(GraphOf(bench), options));
@@ -225,7 +225,7 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--modes", options.modes, "formats as --kv-cache takes them; all if left out");
   app.add_option("--skip-layers", options.skip_layers, "as --kv-cache-skip-layers");
-  app.add_option("--weights", options.weights, pagefuse::WeightChoiceNames());
+  app.add_option("--weights", options.weights, pagefuse::WeightFormatNames());
   CLI11_PARSE(app, argc, argv);
   const absl::Status status = pagefuse::Run(options);
   if (!status.ok())

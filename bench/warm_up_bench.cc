@@ -12,7 +12,7 @@
 #include "peaks.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ops/kernels/formats/weight_choice.h"
+#include "pagefuse/ops/kernels/formats/weight_format.h"
 #include "pagefuse/runtime/engine.h"
 
 namespace pagefuse {
@@ -33,7 +33,7 @@ struct Times {
 
 absl::StatusOr<Times> TimeEngine(const Options& options, bool warm) {
   EngineOptions engine_options;
-  PF_ASSIGN_OR_RETURN(const WeightChoice weights, FindWeightChoice(options.weights));
+  PF_ASSIGN_OR_RETURN(const WeightFormat weights, FindWeightFormat(options.weights));
   UseWeights(weights, engine_options.session);
   Request request;
   for (int64_t i = 0; i < options.prompt_tokens; ++i) request.prompt.push_back(2 + i % 97);
@@ -77,7 +77,7 @@ int main(int argc, char** argv) {
   app.add_option("--prompt-tokens", options.prompt_tokens)->capture_default_str();
   app.add_option("--calls", options.calls)->check(CLI::Range(2, 1000))->capture_default_str();
   app.add_option("--engines", options.engines)->capture_default_str();
-  app.add_option("--weights", options.weights, pagefuse::WeightChoiceNames())
+  app.add_option("--weights", options.weights, pagefuse::WeightFormatNames())
       ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   const absl::Status status = pagefuse::Run(options);

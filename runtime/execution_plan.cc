@@ -8,6 +8,8 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ops/registry/registry.h"
+#include "pagefuse/ops/schema/packing.h"
+#include "pagefuse/runtime/pack_constants.h"
 
 namespace pagefuse {
 namespace {
@@ -82,12 +84,8 @@ class Planner {
   }
 
   absl::Status Prepare(const KernelQuery& query, PlannedStep& step) {
-    if (!step.kernel || !step.kernel->prepare) return absl::OkStatus();
-    PrepareArgs args{.query = query, .constants = {}, .allocator = options_.allocator};
-    for (Value* input : query.node->inputs()) {
-      args.constants.push_back(input && input->IsConstant() ? input->initializer() : nullptr);
-    }
-    PF_ASSIGN_OR_RETURN(step.state, step.kernel->prepare(args));
+    if (!step.kernel) return absl::OkStatus();
+    PF_ASSIGN_OR_RETURN(step.state, PrepareState(query, *step.kernel, options_.allocator));
     step.placing = dynamic_cast<PlacingKernel*>(step.state.get());
     return absl::OkStatus();
   }
@@ -242,8 +240,10 @@ class Planner {
 
 }  // namespace
 
-absl::StatusOr<ExecutionPlan> MakePlan(const Model& model, const PlanOptions& options) {
-  return Planner(model, options).Run(*model.graph, {});
+absl::StatusOr<ExecutionPlan> MakePlan(Model& model, const PlanOptions& options) {
+  PF_ASSIGN_OR_RETURN(ExecutionPlan plan, Planner(model, options).Run(*model.graph, {}));
+  PF_RETURN_IF_ERROR(PackConstants(plan));
+  return plan;
 }
 
 }  // namespace pagefuse

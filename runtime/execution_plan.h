@@ -80,8 +80,8 @@ struct PlanOptions {
   Allocator* allocator = &HostAllocator();               // of the device's memory
 };
 
-// Plans the model's main graph, whose types and shapes are inferred. Unimplemented naming the first
-// node that nothing can compute.
-absl::StatusOr<ExecutionPlan> MakePlan(const Model& model, const PlanOptions& options);
+// Plans the model's main graph, whose types and shapes are inferred, and takes over the constants
+// that kernels pack (pack_constants.h). Unimplemented naming the first node that nothing can compute.
+absl::StatusOr<ExecutionPlan> MakePlan(Model& model, const PlanOptions& options);
 
 }  // namespace pagefuse

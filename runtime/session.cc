@@ -126,10 +126,10 @@ struct Session::Impl {
   std::vector<bool> UpdatedInputs() const;
 };
 
-void UseWeights(const WeightChoice& choice, SessionOptions& options) {
+void UseWeights(const WeightFormat& format, SessionOptions& options) {
   std::map<std::string, std::string>& passes = options.pipeline.options;
-  if (choice.bits > 0) {
-    passes["weights"] = choice.name;
+  if (!format.changes_nothing()) {
+    passes["weights"] = format.name;
     return;
   }
   for (const char* option : {"weights", "weights_exclude"}) passes.erase(option);
@@ -177,9 +177,9 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(Model model,
   PF_RETURN_IF_ERROR(InferShapes(model));
   impl->model = std::move(model);
   impl->weight_bytes = WeightBytes(*impl->model.graph);
-  impl->files = FilesOf(impl->model);
   PF_ASSIGN_OR_RETURN(ExecutionPlan plan,
                       MakePlan(impl->model, {.force_kernel = options.force_kernel}));
+  impl->files = FilesOf(impl->model);
   impl->executor = std::make_unique<Executor>(std::move(plan), options.limits);
   impl->executor->set_profile(options.profile);
   return std::unique_ptr<Session>(new Session(std::move(impl)));

@@ -15,7 +15,7 @@
 #include "pagefuse/ir/graph/model.h"
 #include "pagefuse/ir/tensor/memory_budget.h"
 #include "pagefuse/ops/evaluate/run_limits.h"
-#include "pagefuse/ops/kernels/formats/weight_choice.h"
+#include "pagefuse/ops/kernels/formats/weight_format.h"
 #include "pagefuse/ops/schema/kernel.h"
 #include "pagefuse/passes/pipeline/pipeline.h"
 
@@ -54,7 +54,7 @@ struct SessionOptions {
 
 // Lets weights have that format: it is written into the session's graph (options of the pass
 // quantise-weights).
-void UseWeights(const WeightChoice& choice, SessionOptions& options);
+void UseWeights(const WeightFormat& format, SessionOptions& options);
 
 // A run's statistics, in bytes and counts.
 struct SessionStats {

@@ -1,58 +1,54 @@
 #include "peer_cases.h"
 
-#include <cstdint>
 #include <utility>
 
-#include "indexer_calls.h"
-#include "latent_cache_calls.h"
+#include "op_cases.h"
 #include "paged_layer.h"
-#include "slot_calls.h"
-#include "sparse_mla_calls.h"
 
 namespace pagefuse {
 namespace {
 
 using Cases = std::vector<OpPeerCase>;
 
-constexpr ModelShape kShape = {"hq32_hk8_d128", 32, 8, 128, 0};
-constexpr int64_t kTokens = 256;  // of ops that work token by token
-
 std::string Tokens(int64_t count) { return std::to_string(count) + " tokens"; }
+
+// The rows of the table whose ops work token by token.
+void AddTokenwise(Cases& cases) {
+  for (const OpCase& row : AllOpCases()) {
+    if (row.tokens.empty() || row.peer_tokens == 0) continue;
+    cases.push_back({row.op + (row.variant.empty() ? "" : "_") + row.variant,
+                     Tokens(row.peer_tokens),
+                     [make = row.make, tokens = row.peer_tokens] { return make(tokens); }});
+  }
+}
 
 OpPeerCase DecodeCase(const CacheKind& kind) {
   return {"PagedAttention_" + kind.name, "1 token, context 4096",
-          [kind] { return PagedAttentionCall(kShape, kind, 1, kPeerContext); }};
+          [kind] { return PagedAttentionCall(kLlama, kind, 1, kPeerContext); }};
 }
 
-void AddPagedCaches(Cases& cases) {
+void AddAttention(Cases& cases) {
   cases.push_back(FloatDecodeCase());
   for (const CacheKind& kind : CacheKinds()) {
-    if (kind.format.needs_signs()) continue;  // RopeCacheInsert takes none
-    const std::string& name = kind.name;
-    cases.push_back(DecodeCase(kind));
-    cases.push_back({"PagedCacheInsert_" + name, Tokens(kTokens),
-                     [kind] { return PagedCacheInsertCall(kShape, kind, kTokens); }});
-    cases.push_back({"RopeCacheInsert_" + name, Tokens(kTokens),
-                     [kind] { return RopeCacheInsertCall(kShape, kind, kTokens); }});
+    if (!kind.format.needs_signs()) cases.push_back(DecodeCase(kind));
   }
   cases.push_back({"PagedAttention_prefill", "256 tokens of 256", [] {
-                     return PagedAttentionCall(kShape, NumbersOf(DataType::kBfloat16), kTokens,
-                                               kTokens);
+                     return PagedAttentionCall(kLlama, NumbersOf(DataType::kBfloat16), kPeerTokens,
+                                               kPeerTokens);
                    }});
-}
-
-void AddTurboQuant(Cases& cases) {
   for (const TurboQuantPreset& preset : kTurboQuantPresets) {
-    constexpr size_t kPrefix = std::string_view("turboquant").size();
-    const std::string name(preset.name.substr(kPrefix));  // begins with an underscore
-    cases.push_back({"TurboQuantInsert" + name, Tokens(kTokens),
-                     [preset] { return TurboQuantInsertCall(kShape, preset, kTokens); }});
-    cases.push_back({"TurboQuantAttention" + name, "1 token, context 4096",
-                     [preset] { return TurboQuantAttentionCall(kShape, preset, kPeerContext); }});
-    cases.push_back({"TurboQuantDequant" + name, Tokens(kPeerContext), [preset] {
-                       return TurboQuantDequantCall(kShape, preset, kPeerContext, false);
-                     }});
+    cases.push_back({"TurboQuantAttention_" + PresetName(preset), "1 token, context 4096",
+                     [preset] { return TurboQuantAttentionCall(kLlama, preset, kPeerContext); }});
   }
+  static constexpr SparseMlaShape kListedRows = {.tokens = 1, .heads = 64, .dense = false};
+  static constexpr SparseMlaShape kAllRows = {
+      .tokens = 1, .heads = 64, .dense = true, .rows = 4096};
+  for (const LatentKind& kind : kLatentKinds) {
+    cases.push_back({std::string("SparseMlaAttention_") + kind.name, "1 token, 2048 of 16384 rows",
+                     [kind] { return SparseMlaCall(kind, kListedRows); }});
+  }
+  cases.push_back({"SparseMlaAttention_dense", "1 token, 4096 rows",
+                   [] { return SparseMlaCall(kLatentKinds[0], kAllRows); }});
 }
 
 void AddIndexer(Cases& cases) {
@@ -60,42 +56,7 @@ void AddIndexer(Cases& cases) {
   cases.push_back({"PagedMqaLogits", "8 sequences of 4096 keys",
                    [] { return PagedMqaLogitsCall(8, 1, 4096); }});
   cases.push_back({"IndexerTopK", "2048 of 32 x 32768",
-                   [] { return IndexerTopKCall(LogitOrder::kRandom, 32, 32768, 2048); }});
-  for (const std::string format : {"fp8", "mxfp4"}) {
-    cases.push_back({"IndexerQRopeQuant_" + format, Tokens(kTokens),
-                     [format] { return IndexerQRopeQuantCall(format, kTokens); }});
-  }
-  cases.push_back(
-      {"IndexerKQuantInsert", Tokens(kTokens), [] { return IndexerKQuantInsertCall(kTokens); }});
-  cases.push_back({"IndexerKGather", Tokens(4096), [] { return IndexerKGatherCall(4096); }});
-}
-
-void AddLatentCaches(Cases& cases) {
-  for (const LatentCacheCase& entry : LatentCacheCases()) {
-    cases.push_back({entry.op + "_" + entry.name, Tokens(kTokens), [entry] {
-                       auto call = std::make_unique<OpCall>(entry.op);
-                       entry.fill(*call, kTokens);
-                       return call;
-                     }});
-  }
-  static constexpr SparseMlaShape kListedRows = {.tokens = 1, .heads = 64, .dense = false};
-  static constexpr SparseMlaShape kAllRows = {
-      .tokens = 1, .heads = 64, .dense = true, .rows = 4096};
-  for (const LatentKind& kind : kLatentKinds) {
-    const std::string name = std::string("SparseMlaAttention_") + kind.name;
-    cases.push_back({name, "1 token, 2048 of 16384 rows",
-                     [kind] { return SparseMlaCall(kind, kListedRows, 1); }});
-  }
-  cases.push_back({"SparseMlaAttention_dense", "1 token, 4096 rows",
-                   [] { return SparseMlaCall(kLatentKinds[0], kAllRows, 1); }});
-}
-
-void AddSlots(Cases& cases) {
-  const std::string size = Tokens(kTokens) + ", 2048 each";
-  cases.push_back({"TopKSlots", size, [] { return TopKSlotsCall(kTokens); }});
-  cases.push_back({"ReqIndexToSlot", size, [] { return ReqIndexToSlotCall(kTokens); }});
-  cases.push_back(
-      {"CombineTopKWindow", Tokens(kTokens), [] { return CombineTopKWindowCall(kTokens); }});
+                   [] { return IndexerTopKCall(LogitOrder::kRandom, 32, 32768); }});
 }
 
 }  // namespace
@@ -113,13 +74,9 @@ OpPeerCase Int8DecodeCase() {
 
 std::vector<OpPeerCase> OpPeerCases() {
   Cases cases;
-  AddPagedCaches(cases);
-  cases.push_back(
-      {"MergeAttnStates", Tokens(kTokens), [] { return MergeAttnStatesCall(kShape, kTokens); }});
+  AddAttention(cases);
   AddIndexer(cases);
-  AddSlots(cases);
-  AddLatentCaches(cases);
-  AddTurboQuant(cases);
+  AddTokenwise(cases);
   return cases;
 }
 

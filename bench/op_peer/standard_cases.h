@@ -1,10 +1,7 @@
 // Calls of single standard ops that are compared with the same node in ONNX Runtime.
 #pragma once
 
-#include <functional>
 #include <string>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 #include "peer_cases.h"
@@ -13,9 +10,9 @@ namespace pagefuse {
 
 class StandardCases {
  public:
-  // `op`: "Add", or "com.microsoft.Gelu" for one of that domain. `fill` gives the call its inputs
-  // and attributes.
-  void Add(std::string name, std::string size, std::string op, std::function<void(OpCall&)> fill);
+  // `op`: "Add", or "com.microsoft.Gelu" for one of that domain, of the parts in the order of its
+  // ports.
+  void Add(std::string name, std::string size, std::string op, std::vector<Part> parts);
   const std::vector<OpPeerCase>& cases() const { return cases_; }
 
  private:

@@ -82,13 +82,6 @@ class Evaluator {
 
   absl::StatusOr<std::vector<Tensor>> Call(const Function& function, const Node& caller,
                                            const std::vector<Tensor>& inputs) {
-    if (inputs.size() > function.body->inputs().size() ||
-        caller.num_outputs() > static_cast<int>(function.body->outputs().size())) {
-      return absl::InvalidArgumentError(absl::StrCat(caller.Description(), ": function \"",
-                                                     function.name, "\" has ",
-                                                     function.body->inputs().size(), " inputs and ",
-                                                     function.body->outputs().size(), " outputs"));
-    }
     if (depth_ >= kMaxCallDepth) {
       return absl::InvalidArgumentError(
           absl::StrCat(caller.Description(), ": functions are nested too deeply"));
@@ -136,6 +129,14 @@ class Evaluator {
     return absl::OkStatus();
   }
 
+  static absl::Status CheckPortCounts(const Function& function, const Node& node) {
+    const auto inputs = function.body->inputs().size(), outputs = function.body->outputs().size();
+    if (node.inputs().size() <= inputs && node.outputs().size() <= outputs) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(node.Description(), ": function \"",
+                                                   function.name, "\" has ", inputs, " inputs and ",
+                                                   outputs, " outputs"));
+  }
+
   absl::StatusOr<std::vector<Tensor>> RunOp(const Node& node,
                                             const std::map<std::string, int64_t>& versions,
                                             const std::vector<Tensor>& inputs, const Scope& scope) {
@@ -149,7 +150,10 @@ class Evaluator {
         op != nullptr || model_ == nullptr
             ? nullptr
             : model_->FindFunction(node.domain(), node.op_type(), node.overload);
-    if (function != nullptr) return Call(*function, node, inputs);
+    if (function != nullptr) {
+      PF_RETURN_IF_ERROR(CheckPortCounts(*function, node));
+      return Call(*function, node, inputs);
+    }
     return EvaluateNode(node, opset, inputs, options_);
   }
 

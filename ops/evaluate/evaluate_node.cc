@@ -13,6 +13,7 @@
 #include "pagefuse/ops/registry/refused_ops.h"
 #include "pagefuse/ops/schema/foreign_op.h"
 #include "pagefuse/ops/schema/output_bytes.h"
+#include "pagefuse/ops/schema/packing.h"
 #include "pagefuse/ops/schema/placing_kernel.h"
 
 namespace pagefuse {
@@ -141,18 +142,6 @@ absl::Status RefuseAbsent(const Node& node, const std::vector<Tensor>& inputs) {
     if (tensor != nullptr && IsAbsent(*tensor)) return refuse();
   }
   return absl::OkStatus();
-}
-
-absl::StatusOr<std::unique_ptr<KernelState>> PrepareKernel(const KernelQuery& query,
-                                                           const Kernel& kernel) {
-  if (!kernel.prepare) return nullptr;
-  PrepareArgs prepare{query, {}};
-  for (int i = 0; i < query.node->num_inputs(); ++i) {
-    const Value* value = query.node->input(i);
-    const bool constant = value != nullptr && value->IsConstant();
-    prepare.constants.push_back(constant ? value->initializer() : nullptr);
-  }
-  return kernel.prepare(prepare);
 }
 
 // Tensors for the outputs of a call, as its kernel asks for them.

@@ -62,14 +62,8 @@ absl::Status RunReference(KernelArgs& args) {
   std::vector<double> y(static_cast<size_t>(args.output(0).size()));
   for (int64_t n = 0; n < s.n; ++n) {
     for (int64_t r = 0; r < x.size() / s.k; ++r) {
-      double sum = bias.present() ? bias.data()[n] : 0;
-      for (int64_t k = 0; k < s.k; ++k) {
-        const int64_t b = k / s.block;
-        const double weight =
-            (static_cast<double>(w.Code(n, k)) - w.Zero(n, b)) * w.scales[n * s.blocks() + b];
-        sum += weight * x.data()[r * s.k + k];
-      }
-      y[r * s.n + n] = sum;
+      y[r * s.n + n] =
+          NBitsReferenceDot(x.data() + r * s.k, w, n, bias.present() ? bias.data()[n] : 0);
     }
   }
   return onnx_ops::EncodeDoubles(y, args.output(0), 0);
@@ -304,13 +298,12 @@ absl::Status CheckCount(const ShapeContext& c, int i, int64_t count, std::string
 // with the activations as they are.
 constexpr int64_t kLeastInt8Bytes = int64_t{16} << 10;
 
-absl::Status SupportsInt8(const KernelQuery& query) {
-  PF_ASSIGN_OR_RETURN(const int64_t level, query.node->IntAttribute("accuracy_level", 0));
+absl::Status SupportsInt8(const Node& node, const NBitsSizes& s) {
+  PF_ASSIGN_OR_RETURN(const int64_t level, node.IntAttribute("accuracy_level", 0));
   if (level != 4) {
     return absl::FailedPreconditionError(
         StrCat("accuracy_level ", level, " keeps activations in float"));
   }
-  PF_ASSIGN_OR_RETURN(const NBitsSizes s, NBitsSizes::Of(*query.node));
   const int64_t bytes = s.n * s.blocks() * s.block_bytes();
   if (bytes < kLeastInt8Bytes) {
     return absl::FailedPreconditionError(
@@ -319,6 +312,16 @@ absl::Status SupportsInt8(const KernelQuery& query) {
   if (SuitsInt8(s.block)) return absl::OkStatus();
   return absl::FailedPreconditionError(
       StrCat("block_size ", s.block, " is not a multiple of ", kInt8Block));
+}
+
+double NBitsReferenceDot(const float* x, const NBitsWeight& w, int64_t row, double first) {
+  double sum = first;
+  for (int64_t k = 0; k < w.k; ++k) {
+    const int64_t b = k / w.block;
+    sum += (static_cast<double>(w.Code(row, k)) - w.Zero(row, b)) * w.scales[row * w.blocks() + b] *
+           x[k];
+  }
+  return sum;
 }
 
 OpDef MatMulNBitsDef() {
@@ -353,7 +356,10 @@ OpDef MatMulNBitsDef() {
                   .run = [](KernelArgs& args) { return Run(args, FloatProduct); }})
       .AddKernel({.name = "int8",
                   .priority = 20,
-                  .supports = SupportsInt8,
+                  .supports = [](const KernelQuery& query) -> absl::Status {
+                    PF_ASSIGN_OR_RETURN(const NBitsSizes s, NBitsSizes::Of(*query.node));
+                    return SupportsInt8(*query.node, s);
+                  },
                   .prepare = PrepareInt8,
                   .run = [](KernelArgs& args) { return Run(args, Int8Product); }});
 }

@@ -52,7 +52,10 @@ enum class ZeroPoints { kNone, kPacked, kOfAType };
 std::string DecodedRowsText(const NBitsSizes& sizes, std::string_view codes, ZeroPoints zeros);
 
 // OK if activations are to be rounded to int8 (accuracy_level 4) and the kernel takes the blocks.
-absl::Status SupportsInt8(const KernelQuery& query);
+absl::Status SupportsInt8(const Node& node, const NBitsSizes& sizes);
+
+// first + x * row `row`, in double.
+double NBitsReferenceDot(const float* x, const NBitsWeight& w, int64_t row, double first = 0);
 
 // Of attributes that products with such weights share.
 inline constexpr char kAccuracyLevelDoc[] =

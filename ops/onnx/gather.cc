@@ -6,8 +6,10 @@
 
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/ops/kernels/linalg/packed_bf16.h"
 #include "pagefuse/ops/onnx/movement.h"
 #include "pagefuse/ops/onnx/strided_loop.h"
+#include "pagefuse/ops/schema/bf16_blocks.h"
 #include "pagefuse/ops/schema/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
@@ -66,6 +68,32 @@ absl::Status RunGather(KernelArgs& args) {
     return from + (k / count * size + FromFront(indices[k % count], size)) * run;
   });
   return absl::OkStatus();
+}
+
+// Rows of a table that a product reads in blocks.
+absl::Status RunGatherOfBlocks(KernelArgs& args) {
+  const uint16_t* blocks = Bf16BlocksOf(args, 0);
+  if (blocks == nullptr) return RunGather(args);
+  const std::vector<int64_t>& dims = args.input(0).dims;
+  const PackedBf16 table(blocks, dims[1], dims[0]);
+  const std::vector<int64_t> indices = IndexValues(args.input(1));
+  auto* y = args.output(0).as<uint16_t>();
+  // Each pair of numbers is in a cache line of its own.
+  constexpr int64_t kBytesPerNumber = 32;
+  ParallelFor(indices.size(), table.k() * kBytesPerNumber, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      table.CopyColumn(FromFront(indices[i], table.n()), y + i * table.k());
+    }
+  });
+  return absl::OkStatus();
+}
+
+absl::Status SupportsBlocks(const KernelQuery& query) {
+  const Value* table = query.node->input(0);
+  PF_ASSIGN_OR_RETURN(const int64_t axis, query.node->IntAttribute("axis", 0));
+  const bool rows = table->IsConstant() && table->dtype() == DataType::kBfloat16 &&
+                    table->initializer()->rank() == 2 && (axis == 0 || axis == -2);
+  return rows ? absl::OkStatus() : absl::FailedPreconditionError("no rows of a table of bfloat16");
 }
 
 // --- GatherElements ---
@@ -175,7 +203,12 @@ OpDef GatherDef() {
       .Types("Tind", IndexTypes())
       .InferShapes(InferGather)
       .Validate(CheckAxisIndices)
-      .AddKernel({.name = "reference", .run = RunGather});
+      .AddKernel({.name = "reference", .run = RunGather})
+      .AddKernel({.name = "bf16",
+                  .priority = 10,
+                  .supports = SupportsBlocks,
+                  .prepare = PackedConstants::Prepare({{0, &kBf16Blocks, /*reads_rows=*/true}}),
+                  .run = RunGatherOfBlocks});
 }
 
 OpDef GatherElementsDef() {

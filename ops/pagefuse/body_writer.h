@@ -146,10 +146,16 @@ std::string WriteBytes(BodyWriter& w, const std::string& x, DataType type, int64
 std::string WriteFromBytes(BodyWriter& w, const std::string& bytes, DataType type,
                            const std::vector<int64_t>& dims);
 
-// The rows [N, width] of a cache [blocks, block_size, width] of numbers put at the slots [N]:
-// the cache's rows [blocks * block_size, width]; of two rows for one slot the later stays.
-std::string WriteRowPut(BodyWriter& w, const std::string& cache, const std::string& rows,
-                        const std::string& slots, int64_t width);
+// Puts rows [N, width] of numbers, float8 ones as bytes, at the slots [N] of the input `kv_cache`
+// of `type`, [blocks, block_size, width]: defines kv_cache_out. Of two rows for one slot the later
+// stays.
+struct RowPut {
+  DataType type = DataType::kUndefined;
+  int64_t block_size = 0;
+  int64_t width = 0;
+};
+void WriteRowPut(BodyWriter& w, const RowPut& put, const std::string& rows,
+                 const std::string& slots);
 
 // Where one part of a token's bytes lies in a paged cache: slot s has `width` bytes at
 // (s / block_size) * block_bytes + base + (s % block_size) * stride.
@@ -174,14 +180,14 @@ std::string WriteTake(BodyWriter& w, const std::string& flat, const std::string&
 PagedPart DataPart(const GroupedRowFormat& format, const PagedBytes& paged);
 PagedPart ScalePart(const GroupedRowFormat& format, const PagedBytes& paged);
 
-// Where grouped rows come from and go to: float x [N, coded], the bytes `tail` [N, 2 * plain]
-// (empty where plain is 0), and `slots` [N] of `cache`, uint8 [blocks, block_bytes].
-struct GroupedPutNames {
+// Grouped rows: float x [N, coded], and the bytes `tail` [N, 2 * plain], empty where plain is 0.
+struct GroupedRowsText {
   std::string x;
   std::string tail;
-  std::string slots;
-  std::string cache;
 };
+// Those of bfloat16 rows [N, coded + plain].
+GroupedRowsText WriteGroupedRows(BodyWriter& w, const GroupedRowFormat& format,
+                                 const std::string& rows);
 struct GroupedPutText {
   GroupedRowFormat format;
   PagedBytes paged;
@@ -189,9 +195,10 @@ struct GroupedPutText {
   bool clip = true;
   std::vector<int64_t> cache_dims = {};  // as Reshape takes them; empty: {-1, block_bytes}
 };
-// Puts the rows into the cache; defines `out` of the cache's shape.
-void WriteGroupedPut(BodyWriter& w, const GroupedPutText& put, const GroupedPutNames& names,
-                     const std::string& out);
+// Puts the rows at the slots [N] of the input `kv_cache`, uint8 [blocks, block_bytes]: defines
+// kv_cache_out.
+void WriteGroupedPut(BodyWriter& w, const GroupedPutText& put, const GroupedRowsText& rows,
+                     const std::string& slots);
 
 // The elements of grouped e4m3fn rows as bfloat16: from their data bytes [n..., DataBytes()] and
 // scale bytes [n..., ScaleBytes()] (a slice of the data where scales are inline), `lead` the dims

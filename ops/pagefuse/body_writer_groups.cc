@@ -175,10 +175,17 @@ std::string WriteGroupedRead(BodyWriter& w, const GroupedRowFormat& format,
                 {coded, WriteFromBytes(w, plain, DataType::kBfloat16, Dims(lead, {format.plain}))});
 }
 
-std::string WriteRowPut(BodyWriter& w, const std::string& cache, const std::string& rows,
-                        const std::string& slots, int64_t width) {
-  return w.Call("ScatterND",
-                {w.Reshape(cache, {-1, width}), w.Call("Unsqueeze", {slots, w.Ints({1})}), rows});
+void WriteRowPut(BodyWriter& w, const RowPut& put, const std::string& rows,
+                 const std::string& slots) {
+  const bool float8 = put.type == DataType::kFloat8E4M3FN;
+  const std::string cache = float8 ? w.BitCast("kv_cache", DataType::kUint8) : "kv_cache";
+  const std::string updated =
+      w.Call("ScatterND",
+             {w.Reshape(cache, {-1, put.width}), w.Call("Unsqueeze", {slots, w.Ints({1})}), rows});
+  const std::string shape = w.Ints({-1, put.block_size, put.width});
+  if (!float8) return w.Set("kv_cache_out", StrCat("Reshape (", updated, ", ", shape, ")"));
+  const std::string paged = w.Call("Reshape", {updated, shape});
+  w.Set("kv_cache_out", StrCat("BitCast <to = 17> (", paged, ")"));
 }
 
 std::string WriteAddresses(BodyWriter& w, const std::string& slots, const PagedPart& part) {
@@ -213,15 +220,22 @@ PagedPart ScalePart(const GroupedRowFormat& format, const PagedBytes& paged) {
           inline_scales ? format.DataBytes() : format.ScaleBytes(), format.ScaleBytes()};
 }
 
-void WriteGroupedPut(BodyWriter& w, const GroupedPutText& put, const GroupedPutNames& names,
-                     const std::string& out) {
+GroupedRowsText WriteGroupedRows(BodyWriter& w, const GroupedRowFormat& format,
+                                 const std::string& rows) {
+  const std::string coded = w.Cast(w.Slice(rows, 0, format.coded, 1), DataType::kFloat);
+  const std::string plain = w.Slice(rows, format.coded, format.elements(), 1);
+  return {coded, WriteBytes(w, plain, DataType::kBfloat16, format.plain)};
+}
+
+void WriteGroupedPut(BodyWriter& w, const GroupedPutText& put, const GroupedRowsText& rows,
+                     const std::string& slots) {
   const GroupedRowFormat& format = put.format;
   const GroupTextOptions options = {.format = format.groups,
                                     .size = format.coded,
                                     .group = format.group,
                                     .floor_last = put.floor_last,
                                     .clip = put.clip};
-  const GroupText groups = WriteGroups(w, names.x, options);
+  const GroupText groups = WriteGroups(w, rows.x, options);
   std::vector<std::string> data = {WriteCodeBytes(w, groups, options)};
   std::string scales = WriteScaleBytes(w, groups, options);
   if (format.scale_padding > 0) {
@@ -231,17 +245,17 @@ void WriteGroupedPut(BodyWriter& w, const GroupedPutText& put, const GroupedPutN
     scales = w.Call("Concat <axis = 1>", {scales, zeros});
   }
   if (format.layout == GroupedLayout::kInline) data.push_back(scales);
-  if (format.plain > 0) data.push_back(names.tail);
-  const std::string rows = data.size() == 1 ? data[0] : w.Call("Concat <axis = 1>", data);
+  if (format.plain > 0) data.push_back(rows.tail);
+  const std::string bytes = data.size() == 1 ? data[0] : w.Call("Concat <axis = 1>", data);
   w.Comment("bytes into the blocks");
-  std::string flat = w.Reshape(names.cache, {-1});
-  flat = WritePut(w, flat, rows, names.slots, DataPart(format, put.paged));
+  std::string flat = w.Reshape("kv_cache", {-1});
+  flat = WritePut(w, flat, bytes, slots, DataPart(format, put.paged));
   if (format.layout == GroupedLayout::kSplit) {
-    flat = WritePut(w, flat, scales, names.slots, ScalePart(format, put.paged));
+    flat = WritePut(w, flat, scales, slots, ScalePart(format, put.paged));
   }
   std::vector<int64_t> dims = put.cache_dims;
   if (dims.empty()) dims = {-1, put.paged.block_bytes};
-  w.Set(out, StrCat("Reshape (", flat, ", ", w.Ints(dims), ")"));
+  w.Set("kv_cache_out", StrCat("Reshape (", flat, ", ", w.Ints(dims), ")"));
 }
 
 }  // namespace pagefuse::pagefuse_ops

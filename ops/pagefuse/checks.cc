@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/registry/registry.h"
 
@@ -50,17 +51,20 @@ absl::Status CheckScale(const KernelArgs& args, int input) {
   return absl::OkStatus();
 }
 
-absl::Status CheckSlots(const KernelArgs& args, int slot_mapping, int64_t num_blocks,
-                        int64_t block_size) {
+absl::Status CheckSlot(const KernelArgs& args, int slot_mapping, int64_t t,
+                       const PagedBytes& paged) {
   const int64_t slots =
-      CheckedMul(num_blocks, block_size).value_or(std::numeric_limits<int64_t>::max());
-  const TensorArg& tensor = args.input(slot_mapping);
-  for (int64_t t = 0; t < tensor.size(); ++t) {
-    const int64_t slot = IndexAt(tensor, t);
-    if (slot < slots) continue;
-    return InputRangeError(args, slot_mapping,
-                           StrCat("expected slots below ", slots, " (", num_blocks, " blocks of ",
-                                  block_size, "), got ", slot, " at ", t));
+      CheckedMul(paged.num_blocks, paged.block_size).value_or(std::numeric_limits<int64_t>::max());
+  const int64_t slot = IndexAt(args.input(slot_mapping), t);
+  if (slot < slots) return absl::OkStatus();
+  return InputRangeError(args, slot_mapping,
+                         StrCat("expected slots below ", slots, " (", paged.num_blocks,
+                                " blocks of ", paged.block_size, "), got ", slot, " at ", t));
+}
+
+absl::Status CheckSlots(const KernelArgs& args, int slot_mapping, const PagedBytes& paged) {
+  for (int64_t t = 0; t < args.input(slot_mapping).size(); ++t) {
+    PF_RETURN_IF_ERROR(CheckSlot(args, slot_mapping, t, paged));
   }
   return absl::OkStatus();
 }

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "pagefuse/ops/kernels/formats/grouped_row.h"
 #include "pagefuse/ops/kernels/inserts/slot_writes.h"
 #include "pagefuse/ops/kernels/numeric/index_array.h"
 #include "pagefuse/ops/schema/kernel.h"
@@ -31,9 +32,11 @@ inline int64_t IndexAt(const TensorArg& tensor, int64_t i) { return IndicesOf(te
 // Every entry of a float input must be finite and positive; an omitted one passes.
 absl::Status CheckScale(const KernelArgs& args, int input);
 
-// Slots must be below num_blocks * block_size (OutOfRange); negative ones are padding.
-absl::Status CheckSlots(const KernelArgs& args, int slot_mapping, int64_t num_blocks,
-                        int64_t block_size);
+// The slot of token t must be below num_blocks * block_size (OutOfRange); a negative one is padding.
+absl::Status CheckSlot(const KernelArgs& args, int slot_mapping, int64_t t,
+                       const PagedBytes& paged);
+// So must those of all tokens.
+absl::Status CheckSlots(const KernelArgs& args, int slot_mapping, const PagedBytes& paged);
 
 // Every entry must be in [0, limit); `what` names them in the message ("positions").
 absl::Status CheckIndices(const KernelArgs& args, int input, int64_t limit, std::string_view what);

@@ -1,9 +1,6 @@
 // The kernel of an op whose ways to compute take the same call.
 #pragma once
 
-#include <tuple>
-#include <type_traits>
-
 #include "absl/status/status.h"
 
 #include "pagefuse/base/status_macros.h"
@@ -11,16 +8,12 @@
 
 namespace pagefuse::pagefuse_ops {
 
-// compute(call), or compute(first, second) of a pair, where `make` gives it from the arguments:
+// compute(call), where `make` gives it from the arguments:
 //   absl::StatusOr<Call> make(const KernelArgs& args)
 template <auto make, auto compute>
 absl::Status RunCall(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const auto call, make(args));
-  if constexpr (std::is_invocable_v<decltype(compute), decltype(call)>) {
-    compute(call);
-  } else {
-    std::apply(compute, call);
-  }
+  compute(call);
   return absl::OkStatus();
 }
 

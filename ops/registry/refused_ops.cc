@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/registry/registry.h"
 
 namespace pagefuse {
@@ -49,6 +50,43 @@ constexpr Kind kKinds[] = {
     {"decompositions of matrices", kLinearAlgebra},
 };
 
+// Ops of ours that files had before graphs held weights row by row.
+struct FormerOp {
+  std::string_view op;
+  int weight;  // the port
+  std::string_view now;
+};
+constexpr FormerOp kFormerOps[] = {
+    {"MatMulBf16", 1, "pagefuse.Linear"},
+    {"GatedLinearBf16", 1, "pagefuse.GatedLinear"},
+    {"GroupedMatMulBf16", 2, "pagefuse.GroupedMatMul"},
+    {"GatherBf16", 0, "Gather"},
+};
+// The same of ops whose codes lie as they did, on other ports.
+constexpr FormerOp kFormerCodes[] = {
+    {"GatedLinearNBits", 1, "pagefuse.GatedLinear"},
+    {"GroupedMatMulNBits", 2, "pagefuse.GroupedMatMul"},
+};
+
+// Why a file with such an op has to be written again; empty for others.
+std::string WhyFormer(const Node& node) {
+  if (node.domain() != "pagefuse") return "";
+  const auto text = [&](const FormerOp& op, std::string_view what) {
+    const bool given = op.weight < node.num_inputs() && node.input(op.weight) != nullptr;
+    return StrCat("; input ", op.weight,
+                  given ? StrCat(" \"", node.input(op.weight)->name(), "\"") : "", what, op.now,
+                  ": write the file again from its export");
+  };
+  for (const FormerOp& op : kFormerOps) {
+    if (node.op_type() != op.op) continue;
+    return text(op, " lies in the tiles of a matrix unit, where graphs hold rows now, for ");
+  }
+  for (const FormerOp& op : kFormerCodes) {
+    if (node.op_type() == op.op) return text(op, " is a port of another op now, ");
+  }
+  return "";
+}
+
 // A domain of which plug-ins may have ops.
 bool IsForeign(std::string_view domain) {
   return !domain.empty() && domain != "pagefuse" && !domain.starts_with("ai.onnx");
@@ -72,7 +110,9 @@ std::string_view WhyRefused(std::string_view domain, std::string_view op) {
 }
 
 absl::Status UnknownOp(const Node& node, int64_t opset, const OpRegistry& registry) {
-  const std::string_view domain = node.domain() == "ai.onnx" ? "" : node.domain();
+  // Not a choice of both: that would be a string of its own, gone at the end of the line.
+  std::string_view domain = node.domain();
+  if (domain == "ai.onnx") domain = "";
   std::optional<int> oldest;
   for (const OpDef* op : registry.ops()) {
     if (op->domain() != domain || op->name() != node.op_type()) continue;
@@ -82,6 +122,7 @@ absl::Status UnknownOp(const Node& node, int64_t opset, const OpRegistry& regist
   std::string rest = reason.empty() ? "" : absl::StrCat("; out of scope: ", reason);
   if (oldest) rest = absl::StrCat("; known from version ", *oldest, " on");
   if (!oldest && IsForeign(domain)) rest = PluginsText(registry);
+  if (!oldest) StrAppend(&rest, WhyFormer(node));
   return absl::UnimplementedError(absl::StrCat(node.Description(), ": no op \"", node.op_type(),
                                                "\" in domain \"", node.domain(), "\" at version ",
                                                opset, rest));

@@ -12,7 +12,7 @@ namespace {
 const OpTypes kViews = {"Reshape", "Squeeze",   "Unsqueeze", "Flatten",
                         "Cast",    "Transpose", "Identity"};
 // Of which a gated op takes two. There is none over the products of experts.
-const OpTypes kProducts = {"MatMul", "FusedMatMul", "Gemm", "MatMulNBits", "MatMulBf16", "Einsum"};
+const OpTypes kProducts = {"MatMul", "FusedMatMul", "Gemm", "MatMulNBits", "Linear", "Einsum"};
 
 bool IsComputed(const Value* value) { return value != nullptr && ConstantOf(value) == nullptr; }
 

@@ -40,8 +40,7 @@ struct Reading {
 
 const Value* TableIndexedBy(const Use& use) {
   const Node* node = use.node;
-  const bool gather = node->Is("Gather") || node->Is("GatherBlockQuantized", "com.microsoft") ||
-                      node->Is("GatherBf16", "pagefuse");
+  const bool gather = node->Is("Gather") || node->Is("GatherBlockQuantized", "com.microsoft");
   if (!gather || use.index != 1) return nullptr;
   const Value* table = node->input(0);
   return table->IsConstant() && table->initializer()->rank() == 2 ? table : nullptr;

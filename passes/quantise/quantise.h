@@ -12,7 +12,7 @@ namespace pagefuse {
 // e4m3 itself, +-448).
 std::unique_ptr<Pass> QuantiseKvCache();
 // Stores constant matrices as bfloat16 or codes of 4 or 8 bits. Options: weights
-// (kernels/formats/weight_choice.h), weights_exclude.
+// (kernels/formats/weight_format.h), weights_exclude.
 std::unique_ptr<Pass> QuantiseWeights();
 
 }  // namespace pagefuse

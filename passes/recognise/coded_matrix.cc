@@ -7,9 +7,8 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ops/evaluate/evaluate.h"
 #include "pagefuse/ops/kernels/linalg/nbits.h"
-#include "pagefuse/ops/kernels/numeric/small_float.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
 #include "pagefuse/ops/microsoft/matmul_nbits.h"
-#include "pagefuse/ops/pagefuse/linear/bf16_weight.h"
 #include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/edit/op_types.h"
 
@@ -25,23 +24,17 @@ TensorArg Argument(const Value* value) {
   return {tensor->dtype(), tensor->dims(), const_cast<void*>(tensor->data())};
 }
 
-absl::StatusOr<Tensor> UnpackedMatrix(const Node& product) {
-  PF_ASSIGN_OR_RETURN(const auto sizes, pagefuse_ops::Bf16Sizes::Of(product));
-  const PackedBf16 packed = pagefuse_ops::PackedOf(Argument(product.input(kCodes)), sizes);
-  PF_ASSIGN_OR_RETURN(Tensor matrix, Tensor::Allocate(DataType::kFloat, {sizes.n, sizes.k}));
-  float* to = matrix.mutable_values<float>().data();
-  for (int64_t n = 0; n < sizes.n; ++n) {
-    for (int64_t k = 0; k < sizes.k; ++k) {
-      *to++ = static_cast<float>(Bfloat16::FromBits(packed.Word(k, n)));
-    }
-  }
+absl::StatusOr<Tensor> WidenedMatrix(const Tensor& rows) {
+  PF_ASSIGN_OR_RETURN(Tensor matrix, Tensor::Allocate(DataType::kFloat, rows.dims()));
+  PF_RETURN_IF_ERROR(DecodeToFloat(rows.dtype(), rows.data(), rows.size(),
+                                   static_cast<float*>(matrix.mutable_data())));
   return matrix;
 }
 
 }  // namespace
 
 bool IsProductWithCodes(const Node& node) {
-  if (node.Is("MatMulBf16", "pagefuse")) {
+  if (node.Is("Linear", "pagefuse")) {
     return ConstantOf(node.input(kCodes)) != nullptr && node.num_inputs() == kCodes + 1;
   }
   if (!node.Is("MatMulNBits", "com.microsoft") || node.input(0)->dtype() != DataType::kFloat) {
@@ -57,7 +50,7 @@ bool IsProductWithCodes(const Node& node) {
 }
 
 absl::StatusOr<Tensor> DecodedMatrix(const Node& product) {
-  if (product.Is("MatMulBf16", "pagefuse")) return UnpackedMatrix(product);
+  if (product.Is("Linear", "pagefuse")) return WidenedMatrix(*ConstantOf(product.input(kCodes)));
   PF_ASSIGN_OR_RETURN(const auto sizes, microsoft_ops::NBitsSizes::Of(product));
   const TensorArg zeros =
       product.num_inputs() > kZeroPoints ? Argument(product.input(kZeroPoints)) : TensorArg{};

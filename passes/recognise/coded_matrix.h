@@ -1,4 +1,4 @@
-// Reads constant matrices that products use as codes of a few bits, or as bfloat16 in blocks.
+// Reads constant matrices that products use as codes of a few bits, or as bfloat16.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -7,7 +7,7 @@
 
 namespace pagefuse {
 
-// Whether the node is com.microsoft.MatMulNBits or pagefuse.MatMulBf16 over floats by constants alone,
+// Whether the node is com.microsoft.MatMulNBits or pagefuse.Linear over floats by constants alone,
 // without order of columns and bias.
 bool IsProductWithCodes(const Node& node);
 

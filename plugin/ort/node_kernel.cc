@@ -6,6 +6,7 @@
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/evaluate/evaluate.h"
 #include "pagefuse/ops/schema/output_bytes.h"
+#include "pagefuse/ops/schema/packing.h"
 
 namespace pagefuse::ort {
 namespace {
@@ -41,6 +42,8 @@ struct NodeKernel::Choice {
   OneNode graph;
   int64_t opset = 0;
   KernelChoice kernel;
+  // Copies of the host's constants, which other choices share.
+  std::shared_ptr<PackedCopies> packed;
 
   KernelQuery query() const { return {.node = &graph.node(), .opset = opset}; }
 
@@ -54,13 +57,8 @@ struct NodeKernel::Choice {
       }
     }
     auto lease = std::make_unique<Lease>();
-    if (!kernel.kernel->prepare) return lease;
-    PrepareArgs args{.query = query(), .constants = {}};
-    for (const Value* input : graph.node().inputs()) {
-      args.constants.push_back(input != nullptr && input->IsConstant() ? input->initializer()
-                                                                       : nullptr);
-    }
-    PF_ASSIGN_OR_RETURN(lease->state, kernel.kernel->prepare(args));
+    PF_ASSIGN_OR_RETURN(lease->state, PrepareState(query(), *kernel.kernel));
+    PF_RETURN_IF_ERROR(packed->GiveTo(lease->state.get(), graph.node()));
     return lease;
   }
 
@@ -97,6 +95,7 @@ absl::StatusOr<std::shared_ptr<NodeKernel::Choice>> NodeKernel::ChoiceFor(
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!seen_.Add(dims) && choice_ != nullptr) return choice_;
   PF_ASSIGN_OR_RETURN(std::shared_ptr<Choice> choice, Choose());
+  choice->packed = choice_ == nullptr ? std::make_shared<PackedCopies>() : choice_->packed;
   const Kernel* before = choice_ == nullptr ? nullptr : choice_->kernel.kernel;
   if (choice_ == nullptr || choice->kernel.kernel != before) {
     host.KernelChosen(choice->kernel.kernel == nullptr ? "" : choice->kernel.kernel->name);

@@ -71,7 +71,7 @@ py::dict Run(Session& session, const std::map<std::string, py::object>& feeds,
 
 SessionOptions MakeSessionOptions(const LoadArguments& arguments) {
   SessionOptions options;
-  UseWeights(Unwrap(FindWeightChoice(arguments.weights)), options);
+  UseWeights(Unwrap(FindWeightFormat(arguments.weights)), options);
   if (arguments.threads < 0 || arguments.threads > kMaxThreads) {
     throw py::value_error("threads: expected 0 to " + std::to_string(kMaxThreads) + ", got " +
                           std::to_string(arguments.threads));

@@ -209,7 +209,7 @@ const Change kChanges[] = {
            DataType::kFloat);
        add.SetInput(1, AddBefore(graph, &add, "Add", {add.input(1), scores}, DataType::kFloat));
      },
-     "node \"node_matmul_4\" (Attention): mask: \"scatter\" (ScatterElements) is not understood"},
+     "node \"node_matmul_4\" (Attention): mask: \"scatter\" (ScatterElements) is no range of indices"},
     {kPast, "the_past_is_read_elsewhere",
      [](Graph& graph) {
        graph.AddOutput(AddBefore(graph, nullptr, "ReduceMean",

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "pagefuse/ir/onnx/onnx_io.h"
-#include "pagefuse/ops/kernels/formats/weight_choice.h"
+#include "pagefuse/ops/kernels/formats/weight_format.h"
 #include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/pipeline/pipeline.h"
 #include "pagefuse/runtime/engine.h"
@@ -15,11 +15,11 @@
 namespace pagefuse {
 namespace {
 
-WeightChoice ChoiceOf(const std::string& name) { return FindWeightChoice(name).value(); }
+WeightFormat FormatOf(const std::string& name) { return FindWeightFormat(name).value(); }
 
 EngineOptions Options(const std::string& weights) {
   EngineOptions options;
-  UseWeights(ChoiceOf(weights), options.session);
+  UseWeights(FormatOf(weights), options.session);
   return options;
 }
 
@@ -50,8 +50,9 @@ double LogitError(const Completion& a, const Completion& b) {
   return error;
 }
 
-class WeightFormats : public testing::TestWithParam<std::tuple<const char*, const char*>> {};
-INSTANTIATE_TEST_SUITE_P(Exports, WeightFormats,
+class WeightFormatsOfExports : public testing::TestWithParam<std::tuple<const char*, const char*>> {
+};
+INSTANTIATE_TEST_SUITE_P(Exports, WeightFormatsOfExports,
                          testing::Combine(testing::Values("gemma3_A18", "gemma3_A23", "gemma3_B18",
                                                           "gemma3_D_fp32", "deepseek_v3_A18"),
                                           testing::Values("bf16", "int8", "int4")),
@@ -61,7 +62,7 @@ INSTANTIATE_TEST_SUITE_P(Exports, WeightFormats,
                          });
 
 // No product with a weight and no table is left in float, and MLPs are as fused as they were.
-TEST_P(WeightFormats, StoreEveryMatrixOfAnExport) {
+TEST_P(WeightFormatsOfExports, StoreEveryMatrixOfAnExport) {
   const auto& [name, weights] = GetParam();
   Model plain = LoadBundled(name), coded = LoadBundled(name);
   ASSERT_TRUE(RunPipeline(plain).ok());
@@ -70,19 +71,30 @@ TEST_P(WeightFormats, StoreEveryMatrixOfAnExport) {
   const auto report = RunPipeline(coded, options);
   ASSERT_TRUE(report.ok()) << report.status();
   std::map<std::string, int> before = CountOps(*plain.graph), after = CountOps(*coded.graph);
-  const bool packed = std::string(weights) == "bf16";
-  const std::string suffix = packed ? "Bf16" : "NBits";
-  EXPECT_EQ(after["GatedLinear" + suffix], before["GatedLinear"]);
-  EXPECT_EQ(after["GatedLinear"], 0);
-  EXPECT_EQ(after[packed ? "GatherBf16" : "GatherBlockQuantized"], 1);
-  EXPECT_GT(after["MatMul" + suffix], 0);
+  const WeightFormat format = FormatOf(weights);
+  const bool rows = format.layout == WeightLayout::kRows;
+  EXPECT_EQ(after["GatedLinear"], before["GatedLinear"]);
+  EXPECT_EQ(after["GroupedMatMul"], before["GroupedMatMul"]);
+  EXPECT_GT(after[rows ? "Linear" : "MatMulNBits"], 0);
+  EXPECT_EQ(after["GatherBlockQuantized"], rows ? 0 : 1);
+  const DataType stored = rows ? DataType::kBfloat16 : DataType::kUint8;
+  int tables = 0, stacks = 0;
   for (const auto& node : coded.graph->nodes()) {
+    if (node->Is("Gather") && node->input(0)->dtype() == stored) ++tables;
+    if (node->Is("GatedLinear", "pagefuse")) {
+      EXPECT_EQ(node->input(1)->dtype(), stored);
+      EXPECT_EQ(node->input(2)->dtype(), stored);
+    }
     if (!node->Is("GroupedMatMul", "pagefuse")) continue;
+    if (node->input(2)->dtype() == stored) {
+      ++stacks;
+      continue;
+    }
     const std::vector<int64_t>& dims = node->input(2)->initializer()->dims();
     EXPECT_LT(dims[IntOr(*node, "transB", 0) != 0 ? 2 : 1], 32) << node->Description();
   }
-  EXPECT_EQ(after["GroupedMatMul"] + after["GroupedMatMul" + suffix], before["GroupedMatMul"]);
-  EXPECT_EQ(after["GroupedMatMul" + suffix] > 0, before["GroupedMatMul"] > 0);
+  EXPECT_EQ(tables, rows ? 1 : 0);
+  EXPECT_EQ(stacks > 0, before["GroupedMatMul"] > 0);
   // Weights of other products may be stacks, and sums shorter than a block.
   for (const auto& node : coded.graph->nodes()) {
     const Value* weight = node->num_inputs() > 1 ? node->input(1) : nullptr;
@@ -94,7 +106,7 @@ TEST_P(WeightFormats, StoreEveryMatrixOfAnExport) {
 }
 
 // Logits of random weights move by what the format loses; tokens that win clearly stay.
-TEST_P(WeightFormats, KeepClearTokens) {
+TEST_P(WeightFormatsOfExports, KeepClearTokens) {
   const auto& [name, weights] = GetParam();
   const Greedy greedy = LoadGreedy(name);
   const Completion exact = Continue(LoadBundled(name), Options("float32"), greedy);
@@ -115,7 +127,7 @@ TEST_P(WeightFormats, KeepClearTokens) {
 }
 
 // A saved graph computes what the one in memory does, and a second pass leaves it alone.
-TEST_P(WeightFormats, AreWhatAFileHolds) {
+TEST_P(WeightFormatsOfExports, AreWhatAFileHolds) {
   const auto& [name, weights] = GetParam();
   const Greedy greedy = LoadGreedy(name);
   Model model = LoadBundled(name);
@@ -138,7 +150,7 @@ TEST_P(WeightFormats, AreWhatAFileHolds) {
 }
 
 // Two bytes a weight, in a file and in memory, where products read what the pass made.
-TEST(WeightFormats, HoldBfloat16Once) {
+TEST(WeightFormatsInMemory, HoldBfloat16Once) {
   const auto bytes = [](const Graph& graph) {
     int64_t sum = 0;
     for (const Value* value : graph.values()) {
@@ -149,9 +161,9 @@ TEST(WeightFormats, HoldBfloat16Once) {
   for (const char* name : {"gemma3_A18", "gemma3_recall"}) {
     const char* file = name[7] == 'r' ? "model_with_past.onnx" : "model.onnx";
     SessionOptions options;
-    UseWeights(ChoiceOf("float32"), options);
+    UseWeights(FormatOf("float32"), options);
     const auto plain = Session::Create(LoadBundled(name, file), options);
-    UseWeights(ChoiceOf("bf16"), options);
+    UseWeights(FormatOf("bf16"), options);
     const auto packed = Session::Create(LoadBundled(name, file), options);
     ASSERT_TRUE(plain.ok() && packed.ok()) << packed.status();
     // Norms and tables of angles stay in float; a tied head has no copy of the table.
@@ -179,13 +191,13 @@ TEST(WeightFormatsOfTheAnswer, KeepIt) {
 }
 
 // A session that leaves the graph as it came stores its weights otherwise all the same.
-TEST(WeightFormats, HoldWithoutOtherPasses) {
+TEST(WeightFormatsInMemory, HoldWithoutOtherPasses) {
   const DataSet data = LoadDataSet("gemma3_A18", 0);
   std::vector<Tensor> results[2];
   for (const bool coded : {false, true}) {
     SessionOptions options;
     options.optimise = false;
-    UseWeights(ChoiceOf(coded ? "int8" : "float32"), options);
+    UseWeights(FormatOf(coded ? "int8" : "float32"), options);
     const auto session = Session::Create(LoadBundled("gemma3_A18"), options);
     ASSERT_TRUE(session.ok()) << session.status();
     EXPECT_EQ(CountOps(*(*session)->model().graph)["MatMulNBits"] > 0, coded);

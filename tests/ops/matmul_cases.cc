@@ -2,6 +2,7 @@
 #include <string>
 
 #include "op_test.h"
+#include "weight_cases.h"
 
 namespace pagefuse {
 namespace {
@@ -114,6 +115,8 @@ OpCases GatedLinearCases() {
              .attributes = {{"activation", "silu"}, {"limit", 2.0f}},
              // 2 / (1 + e^-2) * -2, -1 / (1 + e) * 1
              .outputs = {Floats({1, 2}, {-3.5231884f, -0.26894143f})}});
+  AddGatedBf16Cases(cases);
+  AddGatedCodesCases(cases);
   return cases.Within(DataType::kFloat, kSums, kSumsReason)
       .Within(DataType::kFloat16, {.rtol = 6e-3, .atol = 4e-3},
               "the decomposition rounds both products and the activation")
@@ -122,7 +125,7 @@ OpCases GatedLinearCases() {
       .Rejects(
           {Floats({1, 1}, {1}), Floats({1, 1}, {1}), Floats({1, 2}, {1, 2})},
           {{"activation", "silu"}},
-          "input 2 \"w_up\": expected [K, N] with K = 1 of \"x\", N = 1 of \"w_gate\", transB = 0, got [1, 2]")
+          "input 2 \"w_up\": expected [K, N] with K = 1 of \"x\", N = 1 of \"w_gate\", no \"gate_scales\", transB = 0, got [1, 2]")
       .Rejects({Floats({1, 1}, {1}), Floats({1, 1}, {1}), Floats({1, 1}, {1})},
                {{"activation", "relu"}}, "expected gelu, gelu_tanh or silu, got \"relu\"");
 }

@@ -1,5 +1,6 @@
-// Cases of MatMulNBits.
+// Cases of MatMulNBits, and of GatedLinear over codes.
 #include "op_test.h"
+#include "weight_cases.h"
 
 namespace pagefuse::microsoft_ops {
 namespace {
@@ -122,21 +123,20 @@ OpCase Gated(std::string activation, int64_t m, int64_t bits, int64_t level) {
     const int number = i % 32 == 5 ? 127 : static_cast<int>(i * 37 % 9) - 4;
     x[i] = static_cast<float>(number) / 16;
   }
-  made.inputs = {Floats({m, kK}, x), codes, scales,
+  made.inputs = {Floats({m, kK}, x), codes,
                  Random(DataType::kUint8, {kN, kBlocks, kBlock * bits / 8}, Uniform{-0.49, 255.49},
                         static_cast<uint64_t>(m + 1)),
-                 scales};
+                 scales, scales};
   made.attributes = {
-      {"activation", made.name}, {"K", kK}, {"N", kN}, {"bits", bits}, {"block_size", kBlock},
-      {"accuracy_level", level}};
+      {"activation", made.name}, {"bits", bits}, {"block_size", kBlock}, {"accuracy_level", level}};
   made.constants = {1, 2, 3, 4};
+  made.within = Tolerance{.rtol = 2e-4, .atol = 3e-3};  // sums of codes, to 200 and more
   return made;
 }
 
 }  // namespace
 
-OpCases GatedLinearNBitsCases() {
-  OpCases cases("pagefuse.GatedLinearNBits");
+void AddGatedCodesCases(OpCases& cases) {
   for (const char* activation : {"gelu", "gelu_tanh", "silu"}) {
     for (const int64_t bits : {4, 8}) {
       for (const int64_t m : {0, 1, 3, 40}) {
@@ -144,25 +144,29 @@ OpCases GatedLinearNBitsCases() {
       }
     }
   }
+  OpCase flat = Gated("silu", 3, 4, 4);
+  flat.name = "flat_scales";
+  for (const size_t scales : {3, 4}) flat.inputs[scales] = *flat.inputs[scales].Reshaped({350 * 3});
   OpCase wide = Gated("silu", 1, 4, 4);
-  wide.inputs[0] = Floats({1, 95}, std::vector<float>(95, 1));
-  OpCase unknown = Gated("relu", 1, 4, 4);
+  wide.inputs[0] = Floats({1, 64}, std::vector<float>(64, 1));
   OpCase narrow = Gated("silu", 1, 4, 4);
   narrow.inputs[4] = Floats({350, 2}, std::vector<float>(700, 1));
-  OpCase few_blocks = Gated("silu", 1, 4, 4);
-  for (const size_t scales : {2, 4}) few_blocks.inputs[scales] = narrow.inputs[4];
-  for (const size_t codes : {1, 3}) {
-    few_blocks.inputs[codes] =
-        Codes(DataType::kUint8, {350, 2, 16}, std::vector<uint8_t>(350 * 2 * 16, 1));
+  OpCase alone = Gated("silu", 1, 4, 4);
+  alone.inputs.pop_back();
+  OpCase odd = Gated("silu", 1, 4, 4);
+  odd.attributes[2].second = int64_t{24};
+  for (const size_t codes : {1, 2}) {
+    odd.inputs[codes] =
+        Codes(DataType::kUint8, {350, 4, 12}, std::vector<uint8_t>(350 * 4 * 12, 1));
   }
-  return cases
-      .Within(DataType::kFloat, {.rtol = 2e-4, .atol = 3e-3},
-              "float sums of codes, to 200 and more, against double")
-      .Rejects(wide, "expected [..., K] with \"K\" = 96, got [1, 95]")
-      .Rejects(unknown, "expected gelu, gelu_tanh or silu, got \"relu\"")
-      .Rejects(narrow,
-               "expected [N, blocks] with \"N\" = 350, blocks = 3 of \"gate\", got [350, 2]")
-      .Rejects(few_blocks, "expected [N, blocks, block_size * bits / 8], 16800 elements");
+  for (const size_t scales : {3, 4}) {
+    odd.inputs[scales] = Floats({350, 4}, std::vector<float>(1400, 1));
+  }
+  cases.Add(flat)
+      .Rejects(wide, "input 1 \"w_gate\": expected [N, blocks, block_size * bits / 8]")
+      .Rejects(narrow, "input 4 \"up_scales\": expected [N, blocks]")
+      .Rejects(alone, "up_scales")
+      .Rejects(odd, "attribute \"block_size\": expected a power of two from 16 on, got 24");
 }
 
 }  // namespace pagefuse::pagefuse_ops

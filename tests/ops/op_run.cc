@@ -9,6 +9,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/kernels/numeric/convert.h"
+#include "pagefuse/ops/schema/packing.h"
 
 namespace pagefuse {
 namespace {
@@ -125,16 +126,6 @@ void CheckBuffers(const CaseNode& call, const Buffers& buffers) {
   }
 }
 
-absl::StatusOr<std::unique_ptr<KernelState>> Prepare(const Kernel& kernel, CaseNode& call) {
-  if (!kernel.prepare) return std::unique_ptr<KernelState>();
-  PrepareArgs args{{&call.node(), call.opset()}, {}};
-  for (const Value* input : call.node().inputs()) {
-    args.constants.push_back(input != nullptr && input->IsConstant() ? input->initializer()
-                                                                     : nullptr);
-  }
-  return kernel.prepare(args);
-}
-
 // Doubles of a tensor's elements; complex ones as pairs.
 std::vector<double> Decoded(const Tensor& tensor) {
   const bool is_complex =
@@ -229,7 +220,8 @@ absl::StatusOr<std::vector<Tensor>> RunGuarded(const OpDef& op, CaseNode& call,
   FillInputs(call, options, buffers, args);
   PF_RETURN_IF_ERROR(FillOutputs(op, call, options, buffers, args));
   PF_RETURN_IF_ERROR(op.CheckValues(args));
-  PF_ASSIGN_OR_RETURN(const std::unique_ptr<KernelState> state, Prepare(*options.kernel, call));
+  const KernelQuery query{&call.node(), call.opset()};
+  PF_ASSIGN_OR_RETURN(const auto state, PrepareKernel(query, *options.kernel));
   Scratch scratch;
   args.state = state.get();
   args.scratch = &scratch;
@@ -245,11 +237,13 @@ absl::StatusOr<std::vector<Tensor>> RunGuarded(const OpDef& op, CaseNode& call,
 }
 
 void ExpectClose(const std::vector<Tensor>& got, const std::vector<Tensor>& want,
-                 const OpCases& table) {
+                 const OpCases& table, const OpCase& op_case) {
   ASSERT_EQ(got.size(), want.size());
   for (size_t i = 0; i < got.size(); ++i) {
     SCOPED_TRACE(StrCat("output ", i));
-    ExpectTensorClose(got[i], want[i], table.tolerance(want[i].dtype()));
+    const DataType type = want[i].dtype();
+    const bool own = op_case.within && type == DataType::kFloat;
+    ExpectTensorClose(got[i], want[i], own ? *op_case.within : table.tolerance(type));
   }
 }
 

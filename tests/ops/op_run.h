@@ -43,8 +43,8 @@ absl::StatusOr<std::vector<Tensor>> RunGuarded(const OpDef& op, CaseNode& call,
 absl::StatusOr<std::vector<ShapeContext::Known>> InferOutputs(const OpDef& op, CaseNode& call);
 
 // EXPECTs that two lists of tensors have the same types and dims, and values within the tolerances
-// of the table.
+// of the table, or of the case.
 void ExpectClose(const std::vector<Tensor>& got, const std::vector<Tensor>& want,
-                 const OpCases& table);
+                 const OpCases& table, const OpCase& op_case);
 
 }  // namespace pagefuse

@@ -77,7 +77,7 @@ TEST_P(OpTest, ReferenceGivesExpectedOutputs) {
     SCOPED_TRACE(op_case.name);
     CaseNode call(*op_, table_, op_case);
     const std::vector<Tensor> outputs = Must(Reference(call));
-    ExpectClose(outputs, op_case.outputs, table_);
+    ExpectClose(outputs, op_case.outputs, table_, op_case);
   }
 }
 
@@ -93,7 +93,7 @@ TEST_P(OpTest, KernelsAgreeWithReference) {
         for (const bool in_place : {false, true}) {
           for (const int64_t misalignment : {0, 1}) {
             const auto got = Must(RunGuarded(*op_, call, {&kernel, in_place, misalignment}));
-            ExpectClose(got, want, table_);
+            ExpectClose(got, want, table_, op_case);
           }
         }
       };
@@ -115,7 +115,7 @@ TEST_P(OpTest, ReferenceAgreesWithDecomposition) {
     const std::vector<Tensor> got = Must(Reference(call));
     const std::vector<Tensor> want =
         Must(EvaluateNode(call.node(), call.opset(), call.inputs(), {.decompose = true}));
-    ExpectClose(got, want, table_);
+    ExpectClose(got, want, table_, op_case);
   }
 }
 

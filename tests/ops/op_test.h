@@ -85,6 +85,7 @@ struct OpCase {
   std::vector<int> constants = {};   // inputs that are initialisers, for kernels that pack weights
   int num_outputs = 0;               // 0: as many as `outputs`, else all that the op requires
   int64_t opset = 0;                 // of the op's domain; 0: the newest
+  std::optional<Tolerance> within = {};  // of floats, in place of the table's
 };
 
 // The case with another input or attribute, which it need not have had.

@@ -163,27 +163,19 @@ TEST(MatMul, SixteenBitTypesAddInFloat) {
   EXPECT_EQ(static_cast<float>(call.Run()->values<Float16>()[0]), 4096.0f);
 }
 
-// The blocks of one matrix, or of gate and up.
-Tensor PackedTensor(const std::vector<WeightView>& weights) {
-  const int64_t columns = (weights[0].n + 15) / 16, rows = (weights[0].k + 31) / 32;
-  std::vector<int64_t> dims = {columns, rows, 16, 16, 2};
-  if (weights.size() == 2) dims.insert(dims.begin() + 1, 2);
-  Tensor packed = *Tensor::Allocate(DataType::kBfloat16, dims);
-  PackedBf16::PackInto(weights, static_cast<uint16_t*>(packed.mutable_data()));
-  return packed;
+// Rows [N, K] of bfloat16.
+Tensor RowsTensor(const WeightView& weight) {
+  Tensor rows = *Tensor::Allocate(DataType::kBfloat16, {weight.n, weight.k});
+  RoundToRows(weight, static_cast<uint16_t*>(rows.mutable_data()));
+  return rows;
 }
 
-Call& SetSizes(Call& call, const WeightView& weight) {
-  return call.Set("K", weight.k).Set("N", weight.n);
-}
-
-TEST(MatMulBf16, GivesTheDefinedBitsOfBothOrders) {
+TEST(Linear, GivesTheDefinedBitsOfBothOrders) {
   const Tensor a = RandomTensor({19, 70}, 1);
   const Tensor b = RandomTensor({70 * 21}, 2);
   for (const bool transposed : {false, true}) {
     const WeightView w{b.values<float>().data(), 70, 21, transposed};
-    Call call("pagefuse", "MatMulBf16", {a, PackedTensor({w})});
-    SetSizes(call, w);
+    const Call call("pagefuse", "Linear", {a, RowsTensor(w)}, 1);
     for (const Bf16Unit most : {Bf16Unit::kAmx, Bf16Unit::kAvx512, Bf16Unit::kNone}) {
       const ScopedBf16Limit limit(most);
       const Tensor y = Must(call.Run());
@@ -307,8 +299,8 @@ TEST(GatedLinear, EveryActivationInFloatAndBfloat16) {
                             testing::Bf16Dot(row.data, u, i % n));
       }
       ExpectAllNear(call, {1, m, n}, want);
-      Call packed("pagefuse", "GatedLinearBf16", {x, PackedTensor({g, u})});
-      SetSizes(packed, g).Set("activation", std::string(name));
+      Call packed("pagefuse", "GatedLinear", {x, RowsTensor(g), RowsTensor(u)});
+      packed.Set("activation", std::string(name)).Set("transB", int64_t{1});
       ExpectAllNear(packed, {1, m, n}, want_bf16);
     }
   }
@@ -326,7 +318,7 @@ TEST(GatedLinear, RefusesAnUnknownActivationAndUnequalWeights) {
   shapes.Set("activation", std::string("silu"));
   EXPECT_THAT(shapes.Run().status().message(),
               HasSubstr("input 2 \"w_up\": expected [K, N] with K = 3 of \"x\", N = 4 of "
-                        "\"w_gate\", transB = 0, got [3, 5]"));
+                        "\"w_gate\", no \"gate_scales\", transB = 0, got [3, 5]"));
 }
 
 }  // namespace

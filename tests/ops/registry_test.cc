@@ -203,6 +203,27 @@ TEST(VerifyOps, NamesTheFirstUnknownOp) {
             "node \"y\" (Frobnicate): no op \"Frobnicate\" in domain \"\" at version 18");
 }
 
+// Files of before graphs held rows.
+TEST(VerifyOps, SaysThatTilesOfAMatrixUnitAreToBeWrittenAgain) {
+  const auto message = [](const std::string& node) {
+    const auto model =
+        Must(ParseModel("<ir_version: 10, opset_import: [\"\" : 24, \"pagefuse\" : 1]> "
+                        "g (float[1, 32] x, int64[1] ids) => (float[1, 16] y) "
+                        "<bfloat16[1, 1, 16, 16, 2] \"q.bf16\" = ...> { y = " +
+                        node + " }"));
+    return Message(VerifyOps(model));
+  };
+  EXPECT_EQ(
+      message("pagefuse.MatMulBf16 <K = 32, N = 16> (x, \"q.bf16\")"),
+      "node \"y\" (pagefuse.MatMulBf16): no op \"MatMulBf16\" in domain \"pagefuse\" at version 1; input "
+      "1 \"q.bf16\" lies in the tiles of a matrix unit, where graphs hold rows now, for "
+      "pagefuse.Linear: write the file again from its export");
+  EXPECT_THAT(message("pagefuse.GatherBf16 <K = 32, N = 16> (\"q.bf16\", ids)"),
+              HasSubstr("input 0 \"q.bf16\" lies in the tiles of a matrix unit"));
+  EXPECT_THAT(message("pagefuse.GatedLinearNBits <K = 32, N = 16> (x, \"q.bf16\", x)"),
+              HasSubstr("pagefuse.GatedLinear: write the file again"));
+}
+
 TEST(VerifyOps, NamesTheVersionsThatAreKnown) {
   const auto model = Must(ParseModel(
       "<ir_version: 10, opset_import: [\"\" : 10]> g (float[2] a, int64[1] s) => (float[2] y) "

@@ -58,11 +58,17 @@ class FuseMutations : public ::testing::TestWithParam<Source> {
     for (const char c : case_.name) seed_ = 31 * seed_ + static_cast<unsigned char>(c);
   }
 
+  // Which block a pool of one block is read at does not show in what is computed: the table is lost, and
+  // with it the fusion.
+  bool ShowsItsTable() const {
+    return !case_.name.starts_with("PagedAttention.decode_bf16_d256_b64_g2");
+  }
+
   // The graph fuses as it should and gives the same numbers.
   void ExpectFused(const Model& graph) {
     const auto outcome = RunFusion(case_, graph);
     ASSERT_TRUE(outcome.ok()) << outcome.status();
-    EXPECT_TRUE(outcome->fusion.ok()) << outcome->fusion;
+    EXPECT_EQ(outcome->fusion.ok(), ShowsItsTable()) << outcome->fusion;
     const absl::Status same = SameNumbers(case_, case_.feeds, outcome->model, graph);
     EXPECT_TRUE(same.ok()) << same;
   }
@@ -94,9 +100,6 @@ TEST_P(FuseMutations, FuseOtherVariants) {
 }
 
 TEST_P(FuseMutations, FuseOtherIdioms) {
-  if (case_.name.starts_with("PagedAttention.decode_bf16_d256_b64_g2")) {
-    GTEST_SKIP() << "which of its blocks a pool of one block is read at does not show";
-  }
   // One that rounds otherwise on the case's numbers, as sums in another order do, tells nothing.
   constexpr int kTries = 20;
   Random random(seed_);

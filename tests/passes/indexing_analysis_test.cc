@@ -212,6 +212,16 @@ TEST(Element, WhatMayCountFromTheEndIsNotGathered) {
   EXPECT_THAT(ConditionsOf(lines, Trust::kNothing), ElementsAre(HasSubstr("\"taken\"[i0]")));
 }
 
+TEST(Element, AMaskMayBeCastToAnyType) {
+  EXPECT_THAT(
+      ConditionsOf("narrow = Cast <to = 6> (places)  y = Cast <to = 9> (narrow)", Trust::kNothing),
+      ElementsAre(R"("places"[i0, i1] + -1)"));
+  EXPECT_THAT(ConditionsOf("narrow = Cast <to = 6> (places)  k = Cast <to = 6> (one)  "
+                           "y = Equal (narrow, k)",
+                           Trust::kNothing),
+              ElementsAre(R"("places"[i0, i1] + -1)", R"((-1)*"places"[i0, i1] + 1)"));
+}
+
 TEST(Element, WhatMayWrapAroundIsNotFollowed) {
   const std::string far =
       StrCat(kPlaces, "k = Cast <to = 6> (i)  most = Constant <value = int32 {2147483644}> ()  ");

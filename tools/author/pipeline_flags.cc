@@ -16,8 +16,8 @@ namespace {
 
 // A file holds the weights that its graph has.
 absl::Status UseWeightFlags(const WeightFlags& flags, PipelineOptions& options) {
-  PF_ASSIGN_OR_RETURN(const WeightChoice choice, ReadWeightFlags(flags, options.options));
-  if (choice.bits > 0) options.options["weights"] = choice.name;
+  PF_ASSIGN_OR_RETURN(const WeightFormat weights, ReadWeightFlags(flags, options.options));
+  if (!weights.changes_nothing()) options.options["weights"] = weights.name;
   return absl::OkStatus();
 }
 

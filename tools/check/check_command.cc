@@ -130,7 +130,7 @@ Result CheckData(const std::string& folder, const Flags& flags, SessionOptions o
 // (accuracy_level 4) stay in float, unless --kernel or --weights say otherwise.
 void KeepActivationsInFloat(SessionOptions& options) {
   if (options.pipeline.options.contains("weights")) return;
-  for (const char* op : {"MatMulNBits", "GatedLinearNBits", "GroupedMatMulNBits"}) {
+  for (const char* op : {"MatMulNBits", "GatedLinear", "GroupedMatMul"}) {
     options.force_kernel.insert({op, "hwy"});
   }
 }

@@ -95,7 +95,7 @@ void AddLoadFlags(Command command, SessionFlags& flags) {
 
 absl::StatusOr<SessionOptions> MakeSessionOptions(const SessionFlags& flags) {
   SessionOptions options;
-  PF_ASSIGN_OR_RETURN(const WeightChoice weights,
+  PF_ASSIGN_OR_RETURN(const WeightFormat weights,
                       ReadWeightFlags(flags.weights, options.pipeline.options));
   UseWeights(weights, options);
   options.num_threads = flags.threads;

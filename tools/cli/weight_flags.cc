@@ -8,12 +8,12 @@ namespace {
 
 std::vector<std::string> Names() {
   std::vector<std::string> names;
-  for (const WeightChoice& choice : WeightChoices()) names.emplace_back(choice.name);
+  for (const WeightFormat& format : WeightFormats()) names.emplace_back(format.name);
   return names;
 }
 
 std::string WeightsHelp() {
-  return StrCat("weights of products and tables: ", WeightChoiceNames(),
+  return StrCat("weights of products and tables: ", WeightFormatNames(),
                 "; bf16 rounds activations of products too, int8 and int4 round them to int8");
 }
 
@@ -36,20 +36,20 @@ void AddWeightsList(Command command, std::vector<std::string>& formats, WeightFl
   AddExclude(command, flags);
 }
 
-absl::StatusOr<WeightChoice> ReadWeightFlags(const WeightFlags& flags,
+absl::StatusOr<WeightFormat> ReadWeightFlags(const WeightFlags& flags,
                                              std::map<std::string, std::string>& options) {
-  auto choice = FindWeightChoice(flags.format);
-  if (!choice.ok()) {
+  auto format = FindWeightFormat(flags.format);
+  if (!format.ok()) {
     return absl::InvalidArgumentError(
-        StrCat("--weights: ", choice.status().message(), SimilarNames(flags.format, Names())));
+        StrCat("--weights: ", format.status().message(), SimilarNames(flags.format, Names())));
   }
-  if (flags.exclude.empty()) return choice;
-  if (choice->bits == 0) {
+  if (flags.exclude.empty()) return format;
+  if (format->changes_nothing()) {
     return absl::InvalidArgumentError(
-        StrCat("--weights-exclude: says nothing with --weights ", choice->name));
+        StrCat("--weights-exclude: says nothing with --weights ", format->name));
   }
   options["weights_exclude"] = flags.exclude;
-  return choice;
+  return format;
 }
 
 }  // namespace pagefuse::tools

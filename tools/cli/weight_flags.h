@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "tools/cli/command_line.h"
 
-#include "pagefuse/ops/kernels/formats/weight_choice.h"
+#include "pagefuse/ops/kernels/formats/weight_format.h"
 
 namespace pagefuse::tools {
 
@@ -25,7 +25,7 @@ void AddWeightsList(Command command, std::vector<std::string>& formats, WeightFl
 
 // What --weights says; what --weights-exclude says goes into the options of passes. InvalidArgument
 // naming the flag for an unknown format, or names that are excluded from nothing.
-absl::StatusOr<WeightChoice> ReadWeightFlags(const WeightFlags& flags,
+absl::StatusOr<WeightFormat> ReadWeightFlags(const WeightFlags& flags,
                                              std::map<std::string, std::string>& options);
 
 }  // namespace pagefuse::tools

@@ -29,7 +29,7 @@ struct Flags {
 
 struct Plan {
   std::vector<int64_t> prompts, generated, depths, batches;
-  std::vector<WeightChoice> weights;
+  std::vector<WeightFormat> weights;
 };
 
 absl::StatusOr<std::vector<int64_t>> Numbers(const char* flag,
@@ -205,7 +205,7 @@ absl::Status RunBench(Flags flags) {
   flags.engine.max_sequences = std::max(flags.engine.max_sequences, Largest(plan.batches));
   flags.engine.share_prefixes = false;  // every prompt is computed
   std::vector<BenchRow> rows;
-  for (const WeightChoice& weights : plan.weights) {
+  for (const WeightFormat& weights : plan.weights) {
     flags.session.weights.format = weights.name;
     PF_ASSIGN_OR_RETURN(flags.engine.session, MakeSessionOptions(flags.session));
     for (const auto& cache : Caches(flags)) {

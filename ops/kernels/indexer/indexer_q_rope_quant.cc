@@ -1,6 +1,5 @@
 #include "pagefuse/ops/kernels/indexer/indexer_q_rope_quant.h"
 
-#include <span>
 #include <vector>
 
 #include "pagefuse/ops/kernels/formats/hadamard.h"
@@ -9,16 +8,17 @@
 namespace pagefuse::pagefuse_ops {
 namespace {
 
-void RoundToBfloat16(std::span<float> x) {
-  for (float& channel : x) channel = static_cast<float>(Bfloat16(channel));
+// Rounds x[0, n) to bfloat16, unless the row stays as numbers.
+void Round(const IndexerQCall& call, float* x, int64_t n) {
+  if (!call.is_plain) RoundThrough(DataType::kBfloat16, x, n).IgnoreError();
 }
 
-void Rotate(const IndexerQCall& call, int64_t position, std::span<float> x) {
-  RotateByTable(call.layout, call.table, position, x.data());
-  if (!call.is_plain) RoundToBfloat16(x.subspan(call.layout.offset, call.table.rotated));
+void Rotate(const IndexerQCall& call, int64_t position, float* x) {
+  RotateByTable(call.layout, call.table, position, x);
+  Round(call, x + call.layout.offset, call.table.rotated);
   if (!call.hadamard) return;
-  HadamardRotate(x.data(), call.size);
-  if (!call.is_plain) RoundToBfloat16(x);
+  HadamardRotate(x, call.size);
+  Round(call, x, call.size);
 }
 
 // The scale of the last group.
@@ -41,15 +41,12 @@ float Encode(const IndexerQCall& call, int64_t row, const float* x) {
 
 }  // namespace
 
-int64_t IndexerQCall::SourceRowBytes() const { return size * BitWidth(type) / 8; }
-
 void IndexerQRopeQuantPlain(const IndexerQCall& call) {
   std::vector<float> x(call.size);
   for (int64_t row = 0; row < call.rows(); ++row) {
     // The source is of a float type: never an error.
-    DecodeToFloat(call.type, call.source + row * call.SourceRowBytes(), call.size, x.data())
-        .IgnoreError();
-    Rotate(call, call.positions[row / call.heads], x);
+    DecodeToFloat(call.type, call.Row(row), call.size, x.data()).IgnoreError();
+    Rotate(call, call.positions[row / call.heads], x.data());
     const float scale = Encode(call, row, x.data());
     float weight = 0;
     // Weights are of a float type too.

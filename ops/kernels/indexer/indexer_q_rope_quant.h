@@ -4,22 +4,11 @@
 #include <cstdint>
 
 #include "pagefuse/ops/kernels/formats/group_format.h"
-#include "pagefuse/ops/kernels/numeric/index_array.h"
 #include "pagefuse/ops/kernels/rows/rope_row.h"
 
 namespace pagefuse::pagefuse_ops {
 
-// Rows are (token, head), token by token; so are those of the outputs.
-struct IndexerQCall {
-  DataType type = DataType::kBfloat16;  // of the source
-  const uint8_t* source = nullptr;      // [rows, size]
-  int64_t tokens = 0;
-  int64_t heads = 0;
-  int64_t size = 0;
-  RopeLayout layout;
-  CosSinTable table;
-  IndexArray positions;
-
+struct IndexerQCall : RowsToRotate {
   bool is_plain = false;  // numbers of `type` instead of codes; nothing is rounded before
   bool hadamard = false;  // heads are rotated by HadamardRotate behind their positions
   int64_t group = 0;      // channels with one scale: size for fp8
@@ -33,9 +22,7 @@ struct IndexerQCall {
   float softmax_scale = 0;
   float head_scale = 0;
 
-  int64_t rows() const { return tokens * heads; }
-  int64_t SourceRowBytes() const;
-  int64_t CodeRowBytes() const { return is_plain ? SourceRowBytes() : format.CodeBytes(size); }
+  int64_t CodeRowBytes() const { return is_plain ? RowBytes() : format.CodeBytes(size); }
   bool folds_scale() const { return scales == nullptr; }
   int64_t WeightBytes() const { return BitWidth(weight_type) / 8; }
   // A weight times the query scale (unless that is stored) and both factors, each product rounded

@@ -8,9 +8,9 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
-#include "pagefuse/base/parallel.h"
 #include "pagefuse/ops/kernels/formats/grouped_row-inl.h"
 #include "pagefuse/ops/kernels/indexer/indexer_q_rope_quant.h"
+#include "pagefuse/ops/kernels/inserts/slot_writes.h"
 #include "pagefuse/ops/kernels/numeric/hadamard-inl.h"
 #include "pagefuse/ops/kernels/numeric/round_through-inl.h"
 #include "pagefuse/ops/kernels/rows/rope_row-inl.h"
@@ -43,10 +43,8 @@ struct QueryScratch {
 // Asks for rows that are read soon, as far as there are such.
 HWY_INLINE void Prefetch(const IndexerQCall& call, int64_t row, int64_t rows) {
   constexpr int64_t kCacheLine = 64;
-  const int64_t row_bytes = call.SourceRowBytes();
-  const uint8_t* source = call.source + row * row_bytes;
-  const int64_t bytes = std::min(rows, call.rows() - row) * row_bytes;
-  for (int64_t i = 0; i < bytes; i += kCacheLine) __builtin_prefetch(source + i);
+  const int64_t bytes = std::min(rows, call.rows() - row) * call.RowBytes();
+  for (int64_t i = 0; i < bytes; i += kCacheLine) __builtin_prefetch(call.Row(row) + i);
 }
 
 // The rotated channels of a row as a row of their own.
@@ -60,7 +58,7 @@ HWY_INLINE RopeRow RotatedPart(const IndexerQCall& call, const QueryScratch<Elem
 HWY_INLINE void RotateRows(const IndexerQCall& call, const uint8_t* source, int64_t rows,
                            QueryScratch<Bfloat16>& scratch) {
   const RopeRow part = RotatedPart(call, scratch);
-  std::memcpy(static_cast<void*>(scratch.x.data()), source, rows * call.SourceRowBytes());
+  std::memcpy(static_cast<void*>(scratch.x.data()), source, rows * call.RowBytes());
   for (int64_t i = 0; i < rows; ++i) {
     const int64_t begin = i * call.size + call.layout.offset;
     NormRotateVectors<RowNorm::kNone>(part, 1.0f, reinterpret_cast<const Bfloat16*>(source) + begin,
@@ -102,7 +100,7 @@ HWY_INLINE void QuantiseRows(const IndexerQCall& call, int64_t begin, int64_t en
   const int64_t rows = end - begin;
   const int64_t groups = call.size / call.group;
   Prefetch(call, end, rows);
-  RotateRows(call, call.source + begin * call.SourceRowBytes(), rows, scratch);
+  RotateRows(call, call.Row(begin), rows, scratch);
   if (call.is_plain) {
     StoreRows(call, begin, rows, scratch);
   } else {
@@ -155,10 +153,8 @@ namespace pagefuse::pagefuse_ops {
 HWY_EXPORT(QuantiseQueries);
 
 void IndexerQRopeQuantHwy(const IndexerQCall& call) {
-  ParallelFor(call.rows(), call.SourceRowBytes() + call.CodeRowBytes(),
-              [&](int64_t begin, int64_t end) {
-                HWY_DYNAMIC_DISPATCH(QuantiseQueries)(call, begin, end);
-              });
+  ForEachRow(call, call.rows(), call.RowBytes() + call.CodeRowBytes(),
+             HWY_DYNAMIC_DISPATCH(QuantiseQueries));
 }
 
 }  // namespace pagefuse::pagefuse_ops

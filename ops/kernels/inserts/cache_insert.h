@@ -32,6 +32,7 @@ struct CacheSide {
 struct CacheSides {
   CacheSide key;
   CacheSide value;
+  std::vector<SlotWrite> writes;
 };
 
 using SideList = std::initializer_list<const CacheSide*>;

@@ -12,6 +12,7 @@
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/ops/kernels/formats/for_format-inl.h"
 #include "pagefuse/ops/kernels/inserts/cache_insert.h"
+#include "pagefuse/ops/kernels/rows/rope_row-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse::pagefuse_ops {
@@ -93,16 +94,8 @@ HWY_INLINE void EncodeRowsFrom(const Rows& rows) {
 void EncodeRows(const CacheSide& side, const std::vector<SlotWrite>& writes, int64_t begin,
                 int64_t end) {
   const Rows rows = {side, writes, begin, end, kAllHeads};
-  switch (side.source_type) {
-    case DataType::kFloat16:
-      return EncodeRowsFrom<Float16>(rows);
-    case DataType::kBfloat16:
-      return EncodeRowsFrom<Bfloat16>(rows);
-    case DataType::kFloat8E4M3FN:
-      return EncodeRowsFrom<Float8E4M3FN>(rows);
-    default:
-      return EncodeRowsFrom<float>(rows);
-  }
+  if (side.source_type == DataType::kFloat8E4M3FN) return EncodeRowsFrom<Float8E4M3FN>(rows);
+  WithRowType(side.source_type, [&]<typename T>() HWY_ATTR { EncodeRowsFrom<T>(rows); });
 }
 
 }  // namespace HWY_NAMESPACE

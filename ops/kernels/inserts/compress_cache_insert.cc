@@ -30,13 +30,6 @@ float CompressColumn(const CompressCall& call, int64_t write, int64_t d) {
   return sum / weights;
 }
 
-// Of float types: never an error.
-void RoundThroughBfloat16(std::vector<float>& y, std::vector<uint8_t>& rounded) {
-  const auto size = static_cast<int64_t>(y.size());
-  EncodeFromFloat(DataType::kBfloat16, y.data(), size, rounded.data()).IgnoreError();
-  DecodeToFloat(DataType::kBfloat16, rounded.data(), size, y.data()).IgnoreError();
-}
-
 }  // namespace
 
 void CompressCacheInsertPlain(const CompressCall& call) {
@@ -49,15 +42,17 @@ void CompressCacheInsertPlain(const CompressCall& call) {
     NormRow(call.weight.data(), call.epsilon, call.size, y.data());
     RotateByTable(call.layout, call.table, call.table_rows[i], y.data());
     const RowAddress row = call.rows.AtSlot(call.writes[i].slot, 0);
+    // Of float types: never an error.
     if (call.plain_type != DataType::kUndefined) {
       EncodeFromFloat(call.plain_type, y.data(), call.size, row.data).IgnoreError();
       continue;
     }
-    RoundThroughBfloat16(y, rounded);
+    RoundThrough(DataType::kBfloat16, y.data(), call.size).IgnoreError();
     if (call.hadamard) {
       HadamardRotate(y.data(), call.size);
-      RoundThroughBfloat16(y, rounded);
+      RoundThrough(DataType::kBfloat16, y.data(), call.size).IgnoreError();
     }
+    EncodeFromFloat(DataType::kBfloat16, y.data(), call.size, rounded.data()).IgnoreError();
     EncodeGroupedRow(call.format, y.data(), rounded.data() + 2 * call.format.coded, row);
   }
 }

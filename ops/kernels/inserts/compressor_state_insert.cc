@@ -8,7 +8,7 @@ void InsertState(const StateInsert& insert) {
   std::vector<float> kv(insert.width);
   std::vector<float> score(insert.width);
   const int64_t source_bytes = insert.width * BitWidth(insert.type) / 8;
-  for (const StateWrite& write : insert.writes) {
+  for (const SlotWrite& write : insert.writes) {
     const int64_t at = write.token * source_bytes;
     // The sources are of a float type: never an error.
     DecodeToFloat(insert.type, insert.kv + at, insert.width, kv.data()).IgnoreError();
@@ -16,7 +16,7 @@ void InsertState(const StateInsert& insert) {
     auto* row = reinterpret_cast<float*>(insert.rows.AtSlot(write.slot, 0).data);
     for (int64_t i = 0; i < insert.width; ++i) {
       row[i] = kv[i];
-      row[insert.half + i] = score[i] + insert.ape[write.phase * insert.width + i];
+      row[insert.half + i] = score[i] + insert.Ape(write.token)[i];
     }
   }
 }

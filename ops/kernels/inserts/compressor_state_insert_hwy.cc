@@ -3,7 +3,6 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
-#include "pagefuse/base/parallel.h"
 #include "pagefuse/ops/kernels/inserts/compressor_state_insert.h"
 #include "pagefuse/ops/kernels/numeric/convert-inl.h"
 #include "pagefuse/ops/kernels/rows/rope_row-inl.h"
@@ -28,23 +27,21 @@ HWY_INLINE void Sums(const From* HWY_RESTRICT x, const float* HWY_RESTRICT b, si
 }
 
 template <typename From>
-HWY_INLINE void WriteStatesFrom(const StateInsert& insert, const StateWrite* writes,
-                                int64_t count) {
+HWY_INLINE void WriteStatesFrom(const StateInsert& insert, int64_t begin, int64_t end) {
   const auto n = static_cast<size_t>(insert.width);
   const auto* kv = reinterpret_cast<const From*>(insert.kv);
   const auto* score = reinterpret_cast<const From*>(insert.score);
-  for (int64_t i = 0; i < count; ++i) {
-    const StateWrite& write = writes[i];
+  for (int64_t i = begin; i < end; ++i) {
+    const SlotWrite& write = insert.writes[i];
     const int64_t at = write.token * insert.width;
     auto* row = reinterpret_cast<float*>(insert.rows.AtSlot(write.slot, 0).data);
     vec::ConvertArray(kv + at, n, row);
-    Sums(score + at, insert.ape + write.phase * insert.width, n, row + insert.half);
+    Sums(score + at, insert.Ape(write.token), n, row + insert.half);
   }
 }
 
-void WriteStates(const StateInsert& insert, const StateWrite* writes, int64_t count) {
-  WithRowType(insert.type,
-              [&]<typename T>() HWY_ATTR { WriteStatesFrom<T>(insert, writes, count); });
+void WriteStates(const StateInsert& insert, int64_t begin, int64_t end) {
+  WithRowType(insert.type, [&]<typename T>() HWY_ATTR { WriteStatesFrom<T>(insert, begin, end); });
 }
 
 }  // namespace HWY_NAMESPACE
@@ -58,10 +55,7 @@ HWY_EXPORT(WriteStates);
 
 void InsertStateHwy(const StateInsert& insert) {
   const int64_t row_bytes = 2 * insert.width * (BitWidth(insert.type) / 8 + 4);
-  ParallelFor(
-      static_cast<int64_t>(insert.writes.size()), row_bytes, [&](int64_t begin, int64_t end) {
-        HWY_DYNAMIC_DISPATCH(WriteStates)(insert, insert.writes.data() + begin, end - begin);
-      });
+  ForEachInsertedRow(insert, row_bytes, HWY_DYNAMIC_DISPATCH(WriteStates));
 }
 
 }  // namespace pagefuse::pagefuse_ops

@@ -7,27 +7,24 @@
 
 namespace pagefuse::pagefuse_ops {
 
-void InsertGroupedRows(const GroupedInsert& insert, const std::vector<SlotWrite>& writes) {
+void InsertGroupedRows(const GroupedInsert& insert) {
   const GroupedRowFormat& format = insert.format;
   std::vector<float> x(format.coded);
-  for (const SlotWrite& write : writes) {
-    const uint8_t* source = insert.coded + write.token * insert.coded_stride;
+  for (const auto& [token, slot] : insert.writes) {
     // The source is of a float type: never an error.
-    DecodeToFloat(insert.source_type, source, format.coded, x.data()).IgnoreError();
+    DecodeToFloat(insert.source_type, insert.Coded(token), format.coded, x.data()).IgnoreError();
     if (insert.hadamard) {
       HadamardRotate(x.data(), format.coded);
-      for (float& element : x) element = static_cast<float>(Bfloat16(element));
+      RoundThrough(DataType::kBfloat16, x.data(), format.coded).IgnoreError();
     }
-    const uint8_t* plain =
-        format.plain == 0 ? nullptr : insert.plain + write.token * insert.plain_stride;
-    EncodeGroupedRow(format, x.data(), plain, insert.rows.AtSlot(write.slot, 0));
+    EncodeGroupedRow(format, x.data(), insert.Plain(token), insert.rows.AtSlot(slot, 0));
   }
 }
 
-void GatherGroupedRows(const GroupedGather& gather, const std::vector<SlotRead>& reads) {
+void GatherGroupedRows(const GroupedGather& gather) {
   const GroupedRowFormat& format = gather.format;
   std::vector<float> x(format.elements());
-  for (const SlotRead& read : reads) {
+  for (const SlotRead& read : gather.reads) {
     const RowAddress row = gather.rows.AtSlot(read.slot, 0);
     uint8_t* out = gather.workspace + read.row * format.elements() * 2;
     DecodeGroupedRow(format, row, x.data());

@@ -23,11 +23,18 @@ struct GroupedInsert {
   int64_t plain_stride = 0;
   // Coded elements are rotated by HadamardRotate and rounded to bfloat16 first.
   bool hadamard = false;
+  std::vector<SlotWrite> writes;
+
+  const uint8_t* Coded(int64_t token) const { return coded + token * coded_stride; }
+  // Null where a row has no such elements.
+  const uint8_t* Plain(int64_t token) const {
+    return format.plain == 0 ? nullptr : plain + token * plain_stride;
+  }
 };
 
 // Writes the tokens' rows, the plain way; and the same bytes, vectorised, parallel over tokens.
-void InsertGroupedRows(const GroupedInsert& insert, const std::vector<SlotWrite>& writes);
-void InsertGroupedRowsHwy(const GroupedInsert& insert, const std::vector<SlotWrite>& writes);
+void InsertGroupedRows(const GroupedInsert& insert);
+void InsertGroupedRowsHwy(const GroupedInsert& insert);
 
 // One row to read: from a slot of the cache to a row of a workspace.
 struct SlotRead {
@@ -41,8 +48,9 @@ struct GroupedGather {
   GroupedRowFormat format;
   CacheRows rows;
   uint8_t* workspace = nullptr;
+  std::vector<SlotRead> reads;
 };
-void GatherGroupedRows(const GroupedGather& gather, const std::vector<SlotRead>& reads);
-void GatherGroupedRowsHwy(const GroupedGather& gather, const std::vector<SlotRead>& reads);
+void GatherGroupedRows(const GroupedGather& gather);
+void GatherGroupedRowsHwy(const GroupedGather& gather);
 
 }  // namespace pagefuse::pagefuse_ops

@@ -8,7 +8,6 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
-#include "pagefuse/base/parallel.h"
 #include "pagefuse/ops/kernels/formats/grouped_row-inl.h"
 #include "pagefuse/ops/kernels/formats/grouped_words-inl.h"
 #include "pagefuse/ops/kernels/inserts/grouped_insert.h"
@@ -28,7 +27,7 @@ class GivenRows {
   explicit GivenRows(const GroupedInsert& insert) : insert_(insert) {}
   HWY_INLINE void Prepare(const SlotWrite*, size_t) {}
   HWY_INLINE const From* At(const SlotWrite* writes, size_t i) const {
-    return reinterpret_cast<const From*>(insert_.coded + writes[i].token * insert_.coded_stride);
+    return reinterpret_cast<const From*>(insert_.Coded(writes[i].token));
   }
 
  private:
@@ -46,8 +45,7 @@ class RotatedRows {
 
   HWY_INLINE void Prepare(const SlotWrite* writes, size_t rows) {
     for (size_t i = 0; i < rows; ++i) {
-      LoadRow(insert_.source_type, insert_.coded + writes[i].token * insert_.coded_stride, size_,
-              row_.data());
+      LoadRow(insert_.source_type, insert_.Coded(writes[i].token), size_, row_.data());
       vec::HadamardRotateVectors(row_.data(), size_);
       vec::ConvertArray(row_.data(), size_, rounded_.data() + i * size_);
     }
@@ -64,31 +62,29 @@ class RotatedRows {
 };
 
 template <class Source>
-HWY_INLINE void EncodeGroupedRowsOf(const GroupedInsert& insert, const SlotWrite* writes,
-                                    int64_t count) {
+HWY_INLINE void EncodeGroupedRowsOf(const GroupedInsert& insert, int64_t begin, int64_t end) {
   const GroupedRowFormat& format = insert.format;
   Source source(insert);
-  for (int64_t left = count; left > 0;) {
+  for (int64_t first = begin; first < end;) {
+    const SlotWrite* writes = insert.writes.data() + first;
     const auto source_at = [&](size_t i) HWY_ATTR { return source.At(writes, i); };
     const auto address_at = [&](size_t i) { return insert.rows.AtSlot(writes[i].slot, 0); };
-    const size_t rows = std::min(static_cast<size_t>(left), vec::kGroupsAtOnce);
+    const size_t rows = std::min(static_cast<size_t>(end - first), vec::kGroupsAtOnce);
     source.Prepare(writes, rows);
     if (!vec::EncodeRowsOfOneGroup(format, rows, source_at, address_at)) {
       for (size_t i = 0; i < rows; ++i) {
-        const uint8_t* plain =
-            format.plain == 0 ? nullptr : insert.plain + writes[i].token * insert.plain_stride;
-        vec::EncodeGroupedRowVectors(format, source_at(i), plain, address_at(i));
+        vec::EncodeGroupedRowVectors(format, source_at(i), insert.Plain(writes[i].token),
+                                     address_at(i));
       }
     }
-    writes += rows;
-    left -= static_cast<int64_t>(rows);
+    first += static_cast<int64_t>(rows);
   }
 }
 
-void EncodeGroupedRows(const GroupedInsert& insert, const SlotWrite* writes, int64_t count) {
-  if (insert.hadamard) return EncodeGroupedRowsOf<RotatedRows>(insert, writes, count);
+void EncodeGroupedRows(const GroupedInsert& insert, int64_t begin, int64_t end) {
+  if (insert.hadamard) return EncodeGroupedRowsOf<RotatedRows>(insert, begin, end);
   WithRowType(insert.source_type, [&]<typename T>() HWY_ATTR {
-    EncodeGroupedRowsOf<GivenRows<T>>(insert, writes, count);
+    EncodeGroupedRowsOf<GivenRows<T>>(insert, begin, end);
   });
 }
 
@@ -109,7 +105,7 @@ HWY_INLINE void DecodeGroupToBfloat16(const uint8_t* HWY_RESTRICT codes, float s
   vec::StoreFromFloatN(rest, df, to + i, n - i);
 }
 
-void DecodeGroupedRows(const GroupedGather& gather, const SlotRead* reads, int64_t count) {
+void DecodeGroupedRows(const GroupedGather& gather, int64_t begin, int64_t end) {
   const GroupedRowFormat& format = gather.format;
   const int64_t scale_bytes = format.groups.ScaleBytes();
   const auto decode = [&](const auto& codec, const SlotRead& read) HWY_ATTR {
@@ -126,7 +122,7 @@ void DecodeGroupedRows(const GroupedGather& gather, const SlotRead* reads, int64
     std::memcpy(out + 2 * format.coded, row.data + format.PlainOffset(), 2 * format.plain);
   };
   vec::WithGroupedCodec(format, [&](const auto& codec) HWY_ATTR {
-    for (int64_t i = 0; i < count; ++i) decode(codec, reads[i]);
+    for (int64_t i = begin; i < end; ++i) decode(codec, gather.reads[i]);
   });
 }
 
@@ -140,18 +136,15 @@ namespace pagefuse::pagefuse_ops {
 HWY_EXPORT(EncodeGroupedRows);
 HWY_EXPORT(DecodeGroupedRows);
 
-void InsertGroupedRowsHwy(const GroupedInsert& insert, const std::vector<SlotWrite>& writes) {
+void InsertGroupedRowsHwy(const GroupedInsert& insert) {
   const int64_t row_bytes = 2 * insert.format.elements() + insert.format.TokenBytes();
-  ParallelFor(static_cast<int64_t>(writes.size()), row_bytes, [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(EncodeGroupedRows)(insert, writes.data() + begin, end - begin);
-  });
+  ForEachInsertedRow(insert, row_bytes, HWY_DYNAMIC_DISPATCH(EncodeGroupedRows));
 }
 
-void GatherGroupedRowsHwy(const GroupedGather& gather, const std::vector<SlotRead>& reads) {
+void GatherGroupedRowsHwy(const GroupedGather& gather) {
   const int64_t row_bytes = 2 * gather.format.elements() + gather.format.TokenBytes();
-  ParallelFor(static_cast<int64_t>(reads.size()), row_bytes, [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(DecodeGroupedRows)(gather, reads.data() + begin, end - begin);
-  });
+  ForEachRow(gather, static_cast<int64_t>(gather.reads.size()), row_bytes,
+             HWY_DYNAMIC_DISPATCH(DecodeGroupedRows));
 }
 
 }  // namespace pagefuse::pagefuse_ops

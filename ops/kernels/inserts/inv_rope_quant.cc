@@ -6,14 +6,11 @@
 
 namespace pagefuse::pagefuse_ops {
 
-int64_t InvRopeCall::SourceRowBytes() const { return size * BitWidth(type) / 8; }
-
 void InvRopeQuantPlain(const InvRopeCall& call) {
   std::vector<float> x(call.size);
   for (int64_t row = 0; row < call.rows(); ++row) {
     // The source is of a float type: never an error.
-    DecodeToFloat(call.type, call.source + row * call.SourceRowBytes(), call.size, x.data())
-        .IgnoreError();
+    DecodeToFloat(call.type, call.Row(row), call.size, x.data()).IgnoreError();
     const int64_t position = call.positions[row / call.heads];
     RotateByTable(call.layout, call.table, position, x.data(), RopeDirection::kInverse);
     for (int64_t g = 0; g < call.size / call.group; ++g) {

@@ -6,9 +6,9 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
-#include "pagefuse/base/parallel.h"
 #include "pagefuse/ops/kernels/formats/group_encode-inl.h"
 #include "pagefuse/ops/kernels/inserts/inv_rope_quant.h"
+#include "pagefuse/ops/kernels/inserts/slot_writes.h"
 #include "pagefuse/ops/kernels/rows/rope_row-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -30,7 +30,7 @@ HWY_INLINE void QuantiseRowsOf(const InvRopeCall& call, int64_t begin, int64_t e
       LoadCosSin(call.table, call.positions[loaded], cos_sin.data());
       for (int64_t i = 0; i < call.layout.pairs; ++i) sines[i] = -sines[i];
     }
-    const auto* from = reinterpret_cast<const From*>(call.source) + row * call.size;
+    const auto* from = reinterpret_cast<const From*>(call.Row(row));
     NormRotateRow(rope, 1.0f, from, x.data(), x.data());
     uint8_t* codes = call.codes + row * call.size;
     uint8_t* scales = call.scales + row * call.ScaleRowBytes();
@@ -58,9 +58,8 @@ namespace pagefuse::pagefuse_ops {
 HWY_EXPORT(QuantiseRows);
 
 void InvRopeQuantHwy(const InvRopeCall& call) {
-  ParallelFor(call.rows(), call.SourceRowBytes() + call.size, [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(QuantiseRows)(call, begin, end);
-  });
+  if (call.size == 0) return;
+  ForEachRow(call, call.rows(), call.RowBytes() + call.size, HWY_DYNAMIC_DISPATCH(QuantiseRows));
 }
 
 }  // namespace pagefuse::pagefuse_ops

@@ -36,6 +36,7 @@ void StoreRow(const QNormCall& call, const std::vector<float>& x, const Target& 
 }  // namespace
 
 void QNormRopeKvInsertPlain(const QNormCall& call) {
+  if (call.size == 0) return;
   std::vector<float> x(call.size);
   std::vector<uint8_t> rounded(2 * call.size);
   for (int64_t t = 0; t < call.tokens; ++t) {
@@ -45,7 +46,7 @@ void QNormRopeKvInsertPlain(const QNormCall& call) {
         std::memset(out, 0, call.QueryOutBytes());
         continue;
       }
-      LoadRotated(call, t, call.query + (t * call.heads + head) * call.RowBytes(), true, x);
+      LoadRotated(call, t, call.Row(t * call.heads + head), true, x);
       StoreRow(call, x, {call.type, call.query_factor, out});
     }
     if (call.slots[t] < 0) continue;

@@ -6,7 +6,6 @@
 
 #include "pagefuse/base/data_type.h"
 #include "pagefuse/ops/kernels/formats/grouped_row.h"
-#include "pagefuse/ops/kernels/numeric/index_array.h"
 #include "pagefuse/ops/kernels/rows/rope_row.h"
 
 namespace pagefuse::pagefuse_ops {
@@ -18,29 +17,20 @@ enum class QNormFormat {
   kFp8,       // "fp8": e4m3fn rows and query, each under one scale
 };
 
-// One call with checked arguments.
-struct QNormCall {
+// One call with checked arguments: of the query's rows, and of key rows of the same type and size.
+struct QNormCall : RowsToRotate {
   QNormFormat format = QNormFormat::kFp8Ue8m0;
-  DataType type = DataType::kBfloat16;      // of query, key row and the query's result
   DataType row_type = DataType::kBfloat16;  // kPlain: of the cache
   GroupedRowFormat row_format;              // kFp8Ue8m0
-  int64_t tokens = 0;
-  int64_t heads = 0;
-  int64_t padded_heads = 0;  // of the output; those past `heads` are zero
-  int64_t size = 0;
+  int64_t padded_heads = 0;                 // of the output; those past `heads` are zero
   float epsilon = 0;
-  RopeLayout layout;
-  CosSinTable table;
-  IndexArray positions;
-  const uint8_t* query = nullptr;  // [tokens, heads, size]
-  const uint8_t* kv = nullptr;     // [tokens, size]
-  uint8_t* query_out = nullptr;    // [tokens, padded_heads, size], of `type` or e4m3fn
-  float query_factor = 1.0f;       // fp8: code of x * query_factor
-  float kv_factor = 1.0f;          // fp8: code of v * kv_factor
+  const uint8_t* kv = nullptr;   // [tokens, size]
+  uint8_t* query_out = nullptr;  // [tokens, padded_heads, size], of `type` or e4m3fn
+  float query_factor = 1.0f;     // fp8: code of x * query_factor
+  float kv_factor = 1.0f;        // fp8: code of v * kv_factor
   CacheRows rows;
   std::vector<int64_t> slots;  // of each token; -1: not written
 
-  int64_t RowBytes() const { return size * BitWidth(type) / 8; }
   int64_t QueryOutBytes() const { return format == QNormFormat::kFp8 ? size : RowBytes(); }
 };
 

@@ -7,9 +7,9 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
-#include "pagefuse/base/parallel.h"
 #include "pagefuse/ops/kernels/formats/grouped_row-inl.h"
 #include "pagefuse/ops/kernels/inserts/qnorm_rope_kv_insert.h"
+#include "pagefuse/ops/kernels/inserts/slot_writes.h"
 #include "pagefuse/ops/kernels/rows/rope_row-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -89,8 +89,7 @@ HWY_INLINE void QNormItemsOf(const QNormCall& call, int64_t begin, int64_t end) 
       std::memset(out, 0, out_bytes);
       continue;
     }
-    const auto* from =
-        reinterpret_cast<const T*>(call.query) + (token * call.heads + head) * call.size;
+    const auto* from = reinterpret_cast<const T*>(call.Row(token * call.heads + head));
     if (call.format == QNormFormat::kFp8) {
       RotateToCodes(call, token, from, RowNorm::kFactor, call.query_factor, scratch, out);
     } else {
@@ -113,10 +112,9 @@ namespace pagefuse::pagefuse_ops {
 HWY_EXPORT(QNormItems);
 
 void QNormRopeKvInsertHwy(const QNormCall& call) {
-  ParallelFor(call.tokens * (call.padded_heads + 1), 4 * call.size,
-              [&](int64_t begin, int64_t end) {
-                HWY_DYNAMIC_DISPATCH(QNormItems)(call, begin, end);
-              });
+  if (call.size == 0) return;
+  ForEachRow(call, call.tokens * (call.padded_heads + 1), 4 * call.size,
+             HWY_DYNAMIC_DISPATCH(QNormItems));
 }
 
 }  // namespace pagefuse::pagefuse_ops

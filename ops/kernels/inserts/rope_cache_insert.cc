@@ -26,7 +26,6 @@ void NormAndRotate(const RopeCall& call, int64_t token, const std::vector<float>
 void RopeCacheInsertPlain(const RopeCall& call) {
   const int64_t size = call.size;
   std::vector<float> x(size);
-  std::vector<SlotWrite> writes;
   for (int64_t t = 0; t < call.tokens; ++t) {
     for (int64_t head = 0; head < call.heads; ++head) {
       const int64_t at = (t * call.heads + head) * call.QueryRowBytes();
@@ -35,7 +34,6 @@ void RopeCacheInsertPlain(const RopeCall& call) {
       EncodeFromFloat(call.type, x.data(), size, call.query_out + at).IgnoreError();
     }
     if (call.slots[t] < 0) continue;
-    writes.push_back({t, call.slots[t]});
     const CacheSide& key = call.sides.key;
     for (int64_t head = 0; head < key.heads; ++head) {
       DecodeToFloat(key.source_type, key.SourceRow(t, head), size, x.data()).IgnoreError();
@@ -43,7 +41,7 @@ void RopeCacheInsertPlain(const RopeCall& call) {
       EncodeRow(key.format, key.Params(head), x.data(), size, key.rows.AtSlot(call.slots[t], head));
     }
   }
-  InsertRows({&call.sides.value}, writes);
+  InsertRows({&call.sides.value}, call.sides.writes);
 }
 
 }  // namespace pagefuse::pagefuse_ops

@@ -7,7 +7,6 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
-#include "pagefuse/base/parallel.h"
 #include "pagefuse/ops/kernels/formats/for_format-inl.h"
 #include "pagefuse/ops/kernels/inserts/rope_cache_insert.h"
 #include "pagefuse/ops/kernels/rows/rope_row-inl.h"
@@ -100,15 +99,8 @@ HWY_EXPORT(RotateTokens);
 
 void RopeCacheInsertHwy(const RopeCall& call) {
   const int64_t heads = call.heads + call.sides.key.heads;
-  const int64_t token_bytes = heads * call.QueryRowBytes();
-  ParallelFor(call.tokens, token_bytes, [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(RotateTokens)(call, begin, end);
-  });
-  std::vector<SlotWrite> writes;
-  for (int64_t t = 0; t < call.tokens; ++t) {
-    if (call.slots[t] >= 0) writes.push_back({t, call.slots[t]});
-  }
-  InsertRowsHwy({&call.sides.value}, writes);
+  ForEachRow(call, call.tokens, heads * call.QueryRowBytes(), HWY_DYNAMIC_DISPATCH(RotateTokens));
+  InsertRowsHwy({&call.sides.value}, call.sides.writes);
 }
 
 }  // namespace pagefuse::pagefuse_ops

@@ -23,4 +23,10 @@ void KeepLastOfSlot(std::vector<SlotWrite>& writes) {
                 [&](const SlotWrite& write) { return place(write.slot).token != write.token; });
 }
 
+std::vector<int64_t> SlotsOfTokens(const std::vector<SlotWrite>& writes, int64_t tokens) {
+  std::vector<int64_t> slots(static_cast<size_t>(tokens), -1);
+  for (const SlotWrite& write : writes) slots[write.token] = write.slot;
+  return slots;
+}
+
 }  // namespace pagefuse::pagefuse_ops

@@ -21,8 +21,8 @@ constexpr int64_t kPartTileRows = 16;
 struct Step {
   const uint16_t* rows;  // A tiles
   int64_t num_rows;      // at most kTileRows
-  const uint16_t* weights;
-  int64_t num_blocks;  // at most kStepBlocks
+  const uint16_t* weights[kStepBlocks];
+  int64_t num_blocks;
   int64_t k_blocks;
   float* tiles;  // [kStepBlocks][kTileFloats]
 };
@@ -30,24 +30,25 @@ struct Step {
 // Rows [row, row + kRows) of a step, kBlocks column blocks at a time.
 template <int kRows, int kBlocks>
 PF_AVX512_BF16 void Rows(const Step& step, int64_t row) {
-  const int64_t stride = step.k_blocks * kTileWords;
   DotOperands in{.a = step.rows + row * kTileDepth,
                  .b = nullptr,
-                 .b_stride = stride,
+                 .b_stride = 0,
                  .k_tiles = step.k_blocks,
                  .accumulate = false,
                  .c = nullptr};
   int64_t block = 0;
-  const auto place = [&] {
-    in.b = step.weights + block * stride;
+  static_assert(kBlocks <= 2);
+  const auto place = [&](int count) {
+    in.b = step.weights[block];
+    in.b_stride = count > 1 ? step.weights[block + 1] - in.b : 0;
     in.c = step.tiles + block * kTileFloats + row * kTileColumns;
   };
   for (; block + kBlocks <= step.num_blocks; block += kBlocks) {
-    place();
+    place(kBlocks);
     DotTiles<kRows, kBlocks>(in);
   }
   for (; block < step.num_blocks; ++block) {
-    place();
+    place(1);
     DotTiles<kRows, 1>(in);
   }
 }
@@ -69,14 +70,18 @@ void StepOfRows(const Bf16Product& product, const uint16_t* tiles, int64_t first
   const PackedBf16& w = *product.weight;
   alignas(64) float sums[kStepBlocks][kTileFloats];
   const int64_t count = std::min(kStepBlocks, w.column_blocks() - first);
+  Step step{.rows = nullptr,
+            .num_rows = 0,
+            .weights = {},
+            .num_blocks = count,
+            .k_blocks = w.k_blocks(),
+            .tiles = sums[0]};
+  for (int64_t c = 0; c < count; ++c) step.weights[c] = w.column_block(first + c);
   for (int64_t t = begin; t < end; ++t) {
     const int64_t rows = std::min(kTileRows, product.m - t * kTileRows);
-    Run({.rows = tiles + t * w.k_blocks() * kTileWords,
-         .num_rows = rows,
-         .weights = w.column_block(first),
-         .num_blocks = count,
-         .k_blocks = w.k_blocks(),
-         .tiles = sums[0]});
+    step.rows = tiles + t * w.k_blocks() * kTileWords;
+    step.num_rows = rows;
+    Run(step);
     WriteTiles(product, {t * kTileRows, rows, first, count}, sums);
   }
 }

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <vector>
+
+#include "hwy/aligned_allocator.h"
 
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
@@ -94,15 +97,21 @@ absl::Status TiledSgemm(const RowsView& x, const NBitsWeight& w, const OutputVie
 
 absl::Status TiledBf16(const RowsView& x, const NBitsWeight& w, void* scratch,
                        const OutputView& y) {
-  std::vector<float> rows(static_cast<size_t>(std::min(kBf16Columns, w.n) * w.k));
+  const int64_t most = std::min(kBf16Columns, w.n);
+  std::vector<uint16_t> rows(static_cast<size_t>(most * w.k));
+  const auto words = hwy::AllocateAligned<uint16_t>(PackedBf16::Words(w.k, most));
+  if (words == nullptr) return absl::ResourceExhaustedError("no memory for decoded weights");
   for (int64_t n = 0; n < w.n; n += kBf16Columns) {
     const int64_t columns = std::min(kBf16Columns, w.n - n);
     ParallelFor(columns, w.k * 8, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) DecodeNBitsRow(w, n + i, rows.data() + i * w.k);
+      std::vector<float> row(static_cast<size_t>(w.k));
+      for (int64_t i = begin; i < end; ++i) {
+        DecodeNBitsRow(w, n + i, row.data());
+        EncodeFromFloat(DataType::kBfloat16, row.data(), w.k, rows.data() + i * w.k).IgnoreError();
+      }
     });
-    PF_ASSIGN_OR_RETURN(const PackedBf16 packed,
-                        PackedBf16::Pack({rows.data(), w.k, columns, /*transposed=*/true}));
-    LinearBf16(x, packed, scratch, {y.data + n, y.stride});
+    PackedBf16::Pack({.words = rows.data(), .n = columns, .k = w.k}, words.get());
+    LinearBf16(x, {words.get(), w.k, columns}, scratch, {y.data + n, y.stride});
   }
   return absl::OkStatus();
 }

@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-namespace pagefuse {
+#include "pagefuse/ops/kernels/formats/weight_format.h"
 
-inline constexpr int64_t kWeightBlock = 32;
+namespace pagefuse {
 
 // Where codes and scales of block after block go.
 struct NBitsBlocks {

@@ -46,25 +46,87 @@ HWY_INLINE void PackPair(const float* even, const float* odd, uint16_t* out) {
   }
 }
 
-void PackRowsImpl(const WeightView& weight, int64_t block, const BlockRow& out) {
-  const int64_t first = block * kBlockRows;
-  const int64_t rows = std::min(kBlockRows, weight.k - first);
+// The 16 rows of 16 pairs at `from`, transposed; strides in words.
+HWY_INLINE void TransposePairs(const uint16_t* from, int64_t from_stride, uint16_t* to,
+                               int64_t to_stride) {
+  const hn::FixedTag<uint32_t, 4> d;
+  const hn::Repartition<uint64_t, decltype(d)> wide;
+  constexpr int64_t kSide = 4;
+  const auto load = [&](int64_t row, int64_t column) HWY_ATTR {
+    return hn::LoadU(d, reinterpret_cast<const uint32_t*>(from + row * from_stride + 2 * column));
+  };
+  for (int64_t i = 0; i < kBlockColumns; i += kSide) {
+    for (int64_t j = 0; j < kBlockColumns; j += kSide) {
+      const auto row0 = load(i, j), row1 = load(i + 1, j), row2 = load(i + 2, j),
+                 row3 = load(i + 3, j);
+      const auto low01 = hn::BitCast(wide, hn::InterleaveLower(d, row0, row1));
+      const auto high01 = hn::BitCast(wide, hn::InterleaveUpper(d, row0, row1));
+      const auto low23 = hn::BitCast(wide, hn::InterleaveLower(d, row2, row3));
+      const auto high23 = hn::BitCast(wide, hn::InterleaveUpper(d, row2, row3));
+      const auto store = [&](int64_t column, auto pairs) HWY_ATTR {
+        hn::StoreU(hn::BitCast(d, pairs), d,
+                   reinterpret_cast<uint32_t*>(to + (j + column) * to_stride + 2 * i));
+      };
+      store(0, hn::InterleaveLower(wide, low01, low23));
+      store(1, hn::InterleaveUpper(wide, low01, low23));
+      store(2, hn::InterleaveLower(wide, high01, high23));
+      store(3, hn::InterleaveUpper(wide, high01, high23));
+    }
+  }
+}
+
+// Rows [first, first + rows) by columns [column, column + columns) of a weight [k, n], one block at
+// most, rounded: pairs of rows beside each other.
+void RoundBlock(const WeightView& weight, int64_t first, int64_t rows, int64_t column,
+                int64_t columns, uint16_t* words) {
+  for (int64_t r = 0; r < kBlockRows; r += 2) {
+    HWY_ALIGN float edge[2 * kBlockColumns];
+    const float* even = weight.data + (first + r) * weight.n + column;
+    const float* odd = even + weight.n;
+    if (r + 1 >= rows || columns < kBlockColumns) {
+      std::memset(edge, 0, sizeof(edge));
+      if (r < rows) std::memcpy(edge, even, columns * sizeof(float));
+      if (r + 1 < rows) std::memcpy(edge + kBlockColumns, odd, columns * sizeof(float));
+      even = edge;
+      odd = edge + kBlockColumns;
+    }
+    PackPair(even, odd, words + r * kBlockColumns);
+  }
+}
+
+void RoundTransposedImpl(const WeightView& weight, int64_t first, int64_t rows, uint16_t* out) {
+  HWY_ALIGN uint16_t block[kBlockWords], turned[kBlockWords];
   for (int64_t column = 0; column < weight.n; column += kBlockColumns) {
     const int64_t columns = std::min(kBlockColumns, weight.n - column);
-    uint16_t* words = out.words + column / kBlockColumns * out.column_stride;
-    for (int64_t r = 0; r < kBlockRows; r += 2) {
-      HWY_ALIGN float edge[2 * kBlockColumns];
-      const float* even = weight.data + (first + r) * weight.n + column;
-      const float* odd = even + weight.n;
-      if (r + 1 >= rows || columns < kBlockColumns) {
-        std::memset(edge, 0, sizeof(edge));
-        if (r < rows) std::memcpy(edge, even, columns * sizeof(float));
-        if (r + 1 < rows) std::memcpy(edge + kBlockColumns, odd, columns * sizeof(float));
-        even = edge;
-        odd = edge + kBlockColumns;
+    for (int64_t row = first; row < first + rows; row += kBlockRows) {
+      const int64_t count = std::min(kBlockRows, first + rows - row);
+      uint16_t* to = out + column * weight.k + row;
+      RoundBlock(weight, row, count, column, columns, block);
+      if (columns == kBlockColumns && count == kBlockRows) {
+        TransposePairs(block, kBlockRows, to, weight.k);
+        continue;
       }
-      PackPair(even, odd, words + r * kBlockColumns);
+      TransposePairs(block, kBlockRows, turned, kBlockRows);
+      for (int64_t c = 0; c < columns; ++c) {
+        std::memcpy(to + c * weight.k, turned + c * kBlockRows, count * sizeof(uint16_t));
+      }
     }
+  }
+}
+
+void PackColumnsImpl(const uint16_t* rows, int64_t k, int64_t columns, uint16_t* out) {
+  HWY_ALIGN uint16_t edge[kBlockWords];
+  for (int64_t row = 0; row < k; row += kBlockRows, out += kBlockWords) {
+    const int64_t count = std::min(kBlockRows, k - row);
+    if (columns == kBlockColumns && count == kBlockRows) {
+      TransposePairs(rows + row, k, out, kBlockRows);
+      continue;
+    }
+    std::memset(edge, 0, sizeof(edge));
+    for (int64_t c = 0; c < columns; ++c) {
+      std::memcpy(edge + c * kBlockRows, rows + c * k + row, count * sizeof(uint16_t));
+    }
+    TransposePairs(edge, kBlockRows, out, kBlockRows);
   }
 }
 
@@ -87,21 +149,6 @@ HWY_INLINE void RoundWords(const float* x, int64_t n, uint16_t* out) {
   const auto words = hn::ShiftRight<16>(RoundBits(hn::Load(df, in)));
   hn::StoreU(hn::DemoteTo(dw, hn::BitCast(hn::RebindToSigned<DU>(), words)), dw, rest);
   std::memcpy(out + i, rest, (n - i) * sizeof(uint16_t));
-}
-
-void PackColumnsImpl(const WeightView& weight, int64_t block, uint16_t* out) {
-  const int64_t first = block * kBlockColumns;
-  const int64_t columns = std::min(kBlockColumns, weight.n - first);
-  for (int64_t k = 0; k < weight.k; k += kBlockRows) {
-    const int64_t rows = std::min(kBlockRows, weight.k - k);
-    uint32_t* pairs = reinterpret_cast<uint32_t*>(out + k / kBlockRows * kBlockWords);
-    std::memset(pairs, 0, kBlockWords * sizeof(uint16_t));
-    for (int64_t c = 0; c < columns; ++c) {
-      uint32_t row[kBlockRows / 2] = {};
-      RoundWords(weight.data + (first + c) * weight.k + k, rows, reinterpret_cast<uint16_t*>(row));
-      for (int64_t r = 0; r < kBlockRows / 2; ++r) pairs[r * kBlockColumns + c] = row[r];
-    }
-  }
 }
 
 void PackTileRowsImpl(const RowsView& x, int64_t k, int64_t first, int64_t rows, uint16_t* out) {
@@ -140,17 +187,17 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace pagefuse {
 
-HWY_EXPORT(PackRowsImpl);
+HWY_EXPORT(RoundTransposedImpl);
 HWY_EXPORT(PackColumnsImpl);
 HWY_EXPORT(PackTileRowsImpl);
 HWY_EXPORT(RoundRowImpl);
 
-void PackRows(const WeightView& weight, int64_t block, const BlockRow& out) {
-  HWY_DYNAMIC_DISPATCH(PackRowsImpl)(weight, block, out);
+void RoundTransposed(const WeightView& weight, int64_t first, int64_t rows, uint16_t* out) {
+  HWY_DYNAMIC_DISPATCH(RoundTransposedImpl)(weight, first, rows, out);
 }
 
-void PackColumns(const WeightView& weight, int64_t block, uint16_t* out) {
-  HWY_DYNAMIC_DISPATCH(PackColumnsImpl)(weight, block, out);
+void PackColumns(const uint16_t* rows, int64_t k, int64_t columns, uint16_t* out) {
+  HWY_DYNAMIC_DISPATCH(PackColumnsImpl)(rows, k, columns, out);
 }
 
 void PackTileRows(const RowsView& x, int64_t k, int64_t first, int64_t rows, uint16_t* out) {

@@ -8,6 +8,7 @@
 
 #include "pagefuse/base/data_type.h"
 #include "pagefuse/ops/kernels/numeric/convert.h"
+#include "pagefuse/ops/kernels/numeric/index_array.h"
 
 namespace pagefuse::pagefuse_ops {
 
@@ -58,6 +59,22 @@ struct CosSinTable {
   const uint8_t* Row(int64_t position) const {
     return data + position * rotated * BitWidth(type) / 8;
   }
+};
+
+// Rows (token, head), token by token, and what each is rotated by. Outputs have the same order.
+struct RowsToRotate {
+  DataType type = DataType::kBfloat16;  // of the source: a float type
+  const uint8_t* source = nullptr;      // [tokens, heads, size]
+  int64_t tokens = 0;
+  int64_t heads = 0;
+  int64_t size = 0;
+  RopeLayout layout;
+  CosSinTable table;
+  IndexArray positions;  // [tokens]
+
+  int64_t rows() const { return tokens * heads; }
+  int64_t RowBytes() const { return size * BitWidth(type) / 8; }
+  const uint8_t* Row(int64_t row) const { return source + row * RowBytes(); }
 };
 
 // As RotateRow, by row `position` of the table, which is one of a float type.

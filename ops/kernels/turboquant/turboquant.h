@@ -21,12 +21,11 @@ struct TurboQuantInsertCall {
   const uint8_t* value = nullptr;
   int64_t heads = 0;
   CacheRows slots;
+  std::vector<pagefuse_ops::SlotWrite> writes;
 };
-void InsertTurboQuant(const TurboQuantInsertCall& call,
-                      const std::vector<pagefuse_ops::SlotWrite>& writes);
+void InsertTurboQuant(const TurboQuantInsertCall& call);
 // The same bytes but for rotation by a given matrix, parallel over tokens and heads.
-void InsertTurboQuantHwy(const TurboQuantInsertCall& call,
-                         const std::vector<pagefuse_ops::SlotWrite>& writes);
+void InsertTurboQuantHwy(const TurboQuantInsertCall& call);
 
 // One TurboQuantDequant with checked arguments.
 struct TurboQuantDequantCall {

@@ -3,12 +3,11 @@
 
 namespace pagefuse {
 
-void InsertTurboQuant(const TurboQuantInsertCall& call,
-                      const std::vector<pagefuse_ops::SlotWrite>& writes) {
+void InsertTurboQuant(const TurboQuantInsertCall& call) {
   const int64_t size = call.format.head_size;
   const int64_t row_bytes = size * BitWidth(call.source_type) / 8;
   std::vector<float> row(size);
-  for (const pagefuse_ops::SlotWrite& write : writes) {
+  for (const pagefuse_ops::SlotWrite& write : call.writes) {
     for (int64_t head = 0; head < call.heads; ++head) {
       const int64_t offset = (write.token * call.heads + head) * row_bytes;
       uint8_t* slot = call.slots.AtSlot(write.slot, head).data;

@@ -6,8 +6,8 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
-#include "pagefuse/base/parallel.h"
 #include "pagefuse/ops/kernels/formats/turboquant_encode-inl.h"
+#include "pagefuse/ops/kernels/rows/rope_row-inl.h"
 #include "pagefuse/ops/kernels/turboquant/turboquant.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -16,16 +16,14 @@ namespace HWY_NAMESPACE {
 
 // Encodes the rows [begin, end) of writes x heads, counted token by token.
 template <typename From>
-HWY_INLINE void EncodeSlotsOf(const TurboQuantInsertCall& call,
-                              const std::vector<pagefuse_ops::SlotWrite>& writes, int64_t begin,
-                              int64_t end) {
+HWY_INLINE void EncodeSlotsOf(const TurboQuantInsertCall& call, int64_t begin, int64_t end) {
   TurboQuantWriter writer(call.format, call.tables);
   TurboQuantRow<From> keys[TurboQuantWriter::kRowsAtOnce];
   TurboQuantRow<From> values[TurboQuantWriter::kRowsAtOnce];
   for (int64_t i = begin; i < end;) {
     size_t count = 0;
     for (; count < TurboQuantWriter::kRowsAtOnce && i < end; ++count, ++i) {
-      const pagefuse_ops::SlotWrite& write = writes[i / call.heads];
+      const pagefuse_ops::SlotWrite& write = call.writes[i / call.heads];
       const int64_t head = i % call.heads;
       const int64_t offset = (write.token * call.heads + head) * call.format.head_size;
       uint8_t* slot = call.slots.AtSlot(write.slot, head).data;
@@ -37,16 +35,9 @@ HWY_INLINE void EncodeSlotsOf(const TurboQuantInsertCall& call,
   }
 }
 
-void EncodeSlots(const TurboQuantInsertCall& call,
-                 const std::vector<pagefuse_ops::SlotWrite>& writes, int64_t begin, int64_t end) {
-  switch (call.source_type) {
-    case DataType::kFloat16:
-      return EncodeSlotsOf<Float16>(call, writes, begin, end);
-    case DataType::kBfloat16:
-      return EncodeSlotsOf<Bfloat16>(call, writes, begin, end);
-    default:
-      return EncodeSlotsOf<float>(call, writes, begin, end);
-  }
+void EncodeSlots(const TurboQuantInsertCall& call, int64_t begin, int64_t end) {
+  pagefuse_ops::HWY_NAMESPACE::WithRowType(
+      call.source_type, [&]<typename T>() HWY_ATTR { EncodeSlotsOf<T>(call, begin, end); });
 }
 
 }  // namespace HWY_NAMESPACE
@@ -58,16 +49,13 @@ namespace pagefuse {
 
 HWY_EXPORT(EncodeSlots);
 
-void InsertTurboQuantHwy(const TurboQuantInsertCall& call,
-                         const std::vector<pagefuse_ops::SlotWrite>& writes) {
+void InsertTurboQuantHwy(const TurboQuantInsertCall& call) {
   // Encoding a row costs about as much as moving ten times its bytes; a product with a matrix as
   // much as reading that.
   const int64_t size = call.format.head_size;
   const int64_t item_bytes = 40 * size + (call.tables.rotation != nullptr ? 4 * size * size : 0);
-  ParallelFor(static_cast<int64_t>(writes.size()) * call.heads, item_bytes,
-              [&](int64_t begin, int64_t end) {
-                HWY_DYNAMIC_DISPATCH(EncodeSlots)(call, writes, begin, end);
-              });
+  pagefuse_ops::ForEachRow(call, static_cast<int64_t>(call.writes.size()) * call.heads, item_bytes,
+                           HWY_DYNAMIC_DISPATCH(EncodeSlots));
 }
 
 }  // namespace pagefuse

@@ -30,7 +30,8 @@ absl::Status CheckCacheInsert(const ShapeContext& c, const CacheInsertPorts& por
 
 absl::Status ValidateCacheInsert(const KernelArgs& args, const CacheInsertPorts& ports) {
   const TensorArg& cache = args.input(ports.key_cache);
-  PF_RETURN_IF_ERROR(CheckSlots(args, ports.slot_mapping, cache.dim(0), cache.dim(1)));
+  PF_RETURN_IF_ERROR(CheckSlots(args, ports.slot_mapping,
+                                {.num_blocks = cache.dim(0), .block_size = cache.dim(1)}));
   PF_RETURN_IF_ERROR(CheckScale(args, ports.k_scale));
   PF_RETURN_IF_ERROR(CheckScale(args, ports.v_scale));
   if (ports.rht_signs < 0) return absl::OkStatus();
@@ -72,6 +73,7 @@ absl::StatusOr<CacheSides> MakeCacheSides(const KernelArgs& args, const CacheIns
   CacheSides sides;
   PF_ASSIGN_OR_RETURN(sides.key, make({ports.key, ports.k_scale, 0, 2}));
   PF_ASSIGN_OR_RETURN(sides.value, make({ports.value, ports.v_scale, 1, 3}));
+  sides.writes = SlotWrites(args.input(ports.slot_mapping));
   return sides;
 }
 

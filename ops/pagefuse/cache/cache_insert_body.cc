@@ -1,21 +1,30 @@
 #include "pagefuse/ops/pagefuse/cache/cache_insert_body.h"
 
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/substitute.h"
 
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/str_cat.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
 
+struct InsertNames {
+  std::string prefix;       // "k"
+  std::string source;       // "key"
+  std::string cache;        // "key_cache"
+  std::string scale;        // "k_scale"
+  std::string scale_cache;  // "k_scale_cache"
+};
+
 // Writes the nodes of one side. Names start with the side's prefix: `$p` in the texts below.
 class SideWriter {
  public:
-  SideWriter(const InsertBody& body, const InsertNames& names) : body_(body), names_(names) {}
+  SideWriter(const InsertBody& body, InsertNames names) : body_(body), names_(std::move(names)) {}
 
   std::string Write() {
     GatherRows();
@@ -124,7 +133,7 @@ class SideWriter {
   }
 
   const InsertBody& body_;
-  const InsertNames& names_;
+  const InsertNames names_;
   std::string text_;
   std::string x_;  // float rows
   std::string stored_ = "$p_stored";
@@ -145,8 +154,26 @@ std::string SlotNodes() {
 )";
 }
 
-std::string InsertNodes(const InsertBody& body, const InsertNames& names) {
-  return SideWriter(body, names).Write();
+std::string InsertSignature(const CacheFormat& format, bool tensor_scale,
+                            std::string_view first_outputs) {
+  const bool row_scales = format.has_row_scales();
+  return StrCat(tensor_scale ? ", k_scale, v_scale" : "",
+                row_scales ? ", k_scale_cache, v_scale_cache" : "",
+                format.needs_signs() ? ", rht_signs" : "", ") => (", first_outputs,
+                "key_cache_out, value_cache_out",
+                row_scales ? ", k_scale_cache_out, v_scale_cache_out" : "", ") {\n");
+}
+
+std::string KeyInsertNodes(const InsertBody& body, std::string prefix, std::string source) {
+  return SideWriter(body,
+                    {std::move(prefix), std::move(source), "key_cache", "k_scale", "k_scale_cache"})
+      .Write();
+}
+
+std::string ValueInsertNodes(const InsertBody& body, std::string prefix, std::string source) {
+  return SideWriter(body, {std::move(prefix), std::move(source), "value_cache", "v_scale",
+                           "v_scale_cache"})
+      .Write();
 }
 
 absl::StatusOr<InsertBodies> ReadInsertBodies(const Node& node, const CacheInsertPorts& ports) {
@@ -176,14 +203,6 @@ absl::StatusOr<InsertBodies> ReadInsertBodies(const Node& node, const CacheInser
   PF_ASSIGN_OR_RETURN(bodies.key, read(ports.key, ports.key_cache, ports.k_scale));
   PF_ASSIGN_OR_RETURN(bodies.value, read(ports.value, ports.value_cache, ports.v_scale));
   return bodies;
-}
-
-std::string JoinNames(const std::vector<std::string>& names) {
-  std::string joined;
-  for (const std::string& name : names) {
-    if (!name.empty()) absl::StrAppend(&joined, joined.empty() ? "" : ", ", name);
-  }
-  return joined;
 }
 
 }  // namespace pagefuse::pagefuse_ops

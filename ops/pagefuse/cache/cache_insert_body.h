@@ -2,7 +2,7 @@
 #pragma once
 
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 
@@ -23,16 +23,14 @@ struct InsertBody {
 // slot_mapping.
 std::string SlotNodes();
 
-// Nodes that put the kept rows of `source` into `cache` and define `cache`_out (and
-// `scale_cache`_out). `prefix` makes inner names unique.
-struct InsertNames {
-  std::string prefix;       // "k"
-  std::string source;       // "key"
-  std::string cache;        // "key_cache"
-  std::string scale;        // "k_scale"
-  std::string scale_cache;  // "k_scale_cache"
-};
-std::string InsertNodes(const InsertBody& body, const InsertNames& names);
+// What follows the other inputs in the head of an insert's function: the inputs that its format
+// has, and the outputs, of which `first_outputs` come before the caches: ", k_scale, ..) => (..) {".
+std::string InsertSignature(const CacheFormat& format, bool tensor_scale,
+                            std::string_view first_outputs = "");
+// Nodes that put the kept rows of `source` into key_cache or value_cache and define key_cache_out
+// (and k_scale_cache_out), or those of values. `prefix` makes inner names unique.
+std::string KeyInsertNodes(const InsertBody& body, std::string prefix, std::string source);
+std::string ValueInsertNodes(const InsertBody& body, std::string prefix, std::string source);
 
 // The bodies of the two sides of a node, from its attributes and the types and shapes of its
 // values.
@@ -41,8 +39,5 @@ struct InsertBodies {
   InsertBody value;
 };
 absl::StatusOr<InsertBodies> ReadInsertBodies(const Node& node, const CacheInsertPorts& ports);
-
-// "a, b, c" of the names that are not empty.
-std::string JoinNames(const std::vector<std::string>& names);
 
 }  // namespace pagefuse::pagefuse_ops

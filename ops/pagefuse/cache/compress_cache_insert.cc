@@ -4,9 +4,7 @@
 #include "pagefuse/ops/pagefuse/cache/compress_cache_insert.h"
 
 #include <algorithm>
-#include <functional>
 #include <limits>
-#include <numeric>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
@@ -14,20 +12,16 @@
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/pagefuse/cache/block_tables.h"
 #include "pagefuse/ops/pagefuse/hadamard_attribute.h"
-#include "pagefuse/ops/pagefuse/run_call.h"
+#include "pagefuse/ops/pagefuse/rotated_rows.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
 
-PagedBytes PagedOf(const KernelArgs& args, const CompressAttributes& a) {
-  const TensorArg& cache = args.input(kCcIn["kv_cache"]);
-  if (!a.is_plain()) {
-    const int64_t block_bytes =
-        std::accumulate(cache.dims.begin() + 1, cache.dims.end(), int64_t{1}, std::multiplies<>());
-    return {cache.dim(0), a.kv_block_size, block_bytes};
-  }
-  const int64_t row_bytes = cache.dim(2) * BitWidth(cache.dtype) / 8;
-  return {cache.dim(0), cache.dim(1), cache.dim(1) * row_bytes};
+// The compressed cache: its tokens a block are those of its shape for rows of numbers.
+absl::StatusOr<PagedBytes> ReadCache(const KernelArgs& args, const CompressAttributes& a) {
+  PF_ASSIGN_OR_RETURN(PagedBytes paged, ReadPaged(args, kCcIn["kv_cache"]));
+  if (!a.is_plain()) paged.block_size = a.kv_block_size;
+  return paged;
 }
 
 // Whether token t ends a window that is written; slot and position are looked at in that order.
@@ -64,14 +58,8 @@ absl::Status CheckToken(const KernelArgs& args, const CompressAttributes& a, int
   const int64_t first = std::max<int64_t>(position - a.window.rows() + 1, 0);
   PF_RETURN_IF_ERROR(
       CheckUsedBlocks(args, kCcIn["block_table"], {request, first, position - first + 1}, paged));
-  const PagedBytes cache = PagedOf(args, a);
-  const int64_t slots =
-      CheckedMul(cache.num_blocks, cache.block_size).value_or(std::numeric_limits<int64_t>::max());
-  const int64_t slot = IndexAt(args.input(kCcIn["kv_slot_mapping"]), t);
-  if (slot < slots) return absl::OkStatus();
-  return InputRangeError(args, kCcIn["kv_slot_mapping"],
-                         StrCat("expected slots below ", slots, " (", cache.num_blocks,
-                                " blocks of ", cache.block_size, "), got ", slot, " at ", t));
+  PF_ASSIGN_OR_RETURN(const PagedBytes cache, ReadCache(args, a));
+  return CheckSlot(args, kCcIn["kv_slot_mapping"], t, cache);
 }
 
 absl::Status Validate(const KernelArgs& args) {
@@ -123,19 +111,19 @@ absl::StatusOr<CompressCall> MakeCall(const KernelArgs& args) {
   call.epsilon = a.eps;
   call.hadamard = a.hadamard;
   const TensorArg& weight = args.input(kCcIn["rms_weight"]);
-  const TensorArg& table = args.input(kCcIn["cos_sin"]);
   call.size = weight.size();
   call.half = args.input(kCcIn["state_cache"]).dim(2) / 2;
   PF_ASSIGN_OR_RETURN(call.weight, onnx_ops::DecodedFloats(weight));
-  call.table = {table.dtype, table.as<const uint8_t>(), table.dim(1)};
-  call.layout = {call.table.pairs(), call.size - table.dim(1), /*interleaved=*/true};
+  call.table = TableOf(args.input(kCcIn["cos_sin"]));
+  call.layout = {call.table.pairs(), call.size - call.table.rotated, /*interleaved=*/true};
+  PF_ASSIGN_OR_RETURN(const PagedBytes paged, ReadCache(args, a));
   const TensorArg& cache = args.output(0);
   if (a.is_plain()) {
     call.plain_type = cache.dtype;
-    call.rows = PlainRows(call.size * BitWidth(cache.dtype) / 8, PagedOf(args, a), cache.data);
+    call.rows = PlainRows(call.size * BitWidth(cache.dtype) / 8, paged, cache.data);
   } else {
-    PF_ASSIGN_OR_RETURN(call.format, a.RowFormat(call.size, table.dim(1)));
-    call.rows = GroupedRows(call.format, PagedOf(args, a), cache.data);
+    PF_ASSIGN_OR_RETURN(call.format, a.RowFormat(call.size, call.table.rotated));
+    call.rows = GroupedRows(call.format, paged, cache.data);
   }
   CollectWindows(args, a, call);
   return call;
@@ -215,7 +203,7 @@ absl::StatusOr<CompressAttributes> ReadCompress(const Node& node) {
   PF_ASSIGN_OR_RETURN(a.format, node.StringAttribute("format", "fp8_ue8m0"));
   PF_ASSIGN_OR_RETURN(a.window.ratio, node.IntAttribute("compress_ratio", 0));
   PF_ASSIGN_OR_RETURN(a.window.overlap, node.IntAttribute("overlap", a.window.ratio == 4 ? 1 : 0));
-  PF_ASSIGN_OR_RETURN(a.kv_block_size, node.IntAttribute("kv_block_size", kCcBlockSize));
+  PF_ASSIGN_OR_RETURN(a.kv_block_size, node.IntAttribute("kv_block_size", kTokensPerBlock));
   PF_ASSIGN_OR_RETURN(a.quant_group_size, node.IntAttribute("quant_group_size", kCcGroupSize));
   PF_ASSIGN_OR_RETURN(const int64_t cos_sin_rows, node.IntAttribute("cos_sin_rows", 0));
   a.cos_sin_rows = cos_sin_rows != 0;
@@ -226,13 +214,13 @@ absl::StatusOr<CompressAttributes> ReadCompress(const Node& node) {
 
 OpDef CompressCacheInsertDef() {
   using enum DataType;
-  return OpDef("pagefuse", "CompressCacheInsert", 1)
-      .Doc(
-          "For each token whose position ends a window of compress_ratio tokens: the sum of the "
-          "window's kv rows, each column weighted by the softmax of its scores; RMS norm; rotation "
-          "to the window's first position; then the row at its slot: in the type of the cache "
-          "(none, bf16), or rounded to bfloat16 and as codes. Tokens with a negative slot (of "
-          "state or of cache) are skipped.")
+  OpDef op("pagefuse", "CompressCacheInsert", 1);
+  op.Doc(
+        "For each token whose position ends a window of compress_ratio tokens: the sum of the "
+        "window's kv rows, each column weighted by the softmax of its scores; RMS norm; rotation "
+        "to the window's first position; then the row at its slot: in the type of the cache "
+        "(none, bf16), or rounded to bfloat16 and as codes. Tokens with a negative slot (of "
+        "state or of cache) are skipped.")
       .Inputs(kCcIn)
       .Outputs(kCcOut)
       .Attr("format", std::string("fp8_ue8m0"))
@@ -242,7 +230,7 @@ OpDef CompressCacheInsertDef() {
       .Attr("overlap", std::monostate(),
             "1: a window reaches back over the one before it; default 1 for ratio 4, else 0")
       .Within(0, 1)
-      .Attr("kv_block_size", kCcBlockSize,
+      .Attr("kv_block_size", kTokensPerBlock,
             "compressed rows a block of kv_cache, for formats of codes")
       .AtLeast(1)
       .Attr("quant_group_size", kCcGroupSize, "channels with one scale, for fp8_ue8m0")
@@ -253,7 +241,6 @@ OpDef CompressCacheInsertDef() {
       .FlagAttr(kHadamard, int64_t{0}, kHadamardDoc)
       .Attr("eps", kCcEpsilon, "of the norm")
       .Types("P", {kInt64, kInt32})
-      .Types("I", {kInt64, kInt32})
       .Types("K", {kInt64, kInt32})
       .Types("N", {kBfloat16, kFloat})
       .Types("R", {kFloat, kBfloat16})
@@ -263,10 +250,9 @@ OpDef CompressCacheInsertDef() {
       .Let("row_bytes", "bytes of a compressed row of D elements in the format", RowBytes)
       .InferShapes(CheckBlockBytes)
       .Validate(Validate)
-      .Decomposition(DecomposeCompressCacheInsert)
-      .Alias(kCcOut["kv_cache_out"], kCcIn["kv_cache"])
-      .AddKernel({.name = "reference", .run = RunCall<MakeCall, CompressCacheInsertPlain>})
-      .AddKernel({.name = "hwy", .priority = 10, .run = RunCall<MakeCall, CompressCacheInsertHwy>});
+      .Decomposition(DecomposeCompressCacheInsert);
+  return DeclareInsert(op, RunCall<MakeCall, CompressCacheInsertPlain>,
+                       RunCall<MakeCall, CompressCacheInsertHwy>);
 }
 
 }  // namespace pagefuse::pagefuse_ops

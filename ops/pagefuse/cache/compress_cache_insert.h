@@ -8,7 +8,7 @@
 
 #include "pagefuse/ops/kernels/formats/grouped_row.h"
 #include "pagefuse/ops/kernels/inserts/compress_cache_insert.h"
-#include "pagefuse/ops/schema/op_def.h"
+#include "pagefuse/ops/pagefuse/cache/insert_op.h"
 
 namespace pagefuse::pagefuse_ops {
 
@@ -30,14 +30,13 @@ inline constexpr Ports kCcIn({
 inline constexpr Ports kCcOut({{"kv_cache_out",
                                 "TC if format = none, bfloat16 if format = bf16, else uint8",
                                 "as kv_cache"}});
-inline constexpr int64_t kCcBlockSize = 64;
 inline constexpr int64_t kCcGroupSize = 64;
 inline constexpr float kCcEpsilon = 1e-6f;
 
 struct CompressAttributes {
   std::string format;  // "none", "bf16", "fp8_ue8m0", "indexer_fp8", "indexer_mxfp4"
   CompressWindow window;
-  int64_t kv_block_size = kCcBlockSize;
+  int64_t kv_block_size = kTokensPerBlock;
   int64_t quant_group_size = kCcGroupSize;
   bool cos_sin_rows = false;
   bool hadamard = false;

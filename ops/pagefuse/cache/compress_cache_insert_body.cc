@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/pagefuse/body_writer.h"
 #include "pagefuse/ops/pagefuse/cache/compress_cache_insert.h"
 
@@ -15,25 +14,11 @@ namespace {
 // What the text depends on.
 struct BodyOptions {
   CompressAttributes attributes;
-  DataType position_type = DataType::kInt64;
-  DataType slot_type = DataType::kInt64;
-  DataType kv_slot_type = DataType::kInt64;
-  DataType weight_type = DataType::kBfloat16;
-  DataType table_type = DataType::kFloat;
-  DataType cache_type = DataType::kUint8;
-  int64_t size = 0;                      // D
-  int64_t rotated = 0;                   // R
-  int64_t state_block_size = 0;          // tokens
-  std::vector<int64_t> block_dims = {};  // of kv_cache, without the first
-
-  int64_t block_bytes() const {
-    return std::accumulate(block_dims.begin(), block_dims.end(), int64_t{1}, std::multiplies<>());
-  }
-  std::vector<int64_t> cache_dims() const {
-    std::vector<int64_t> dims = block_dims;
-    dims.insert(dims.begin(), -1);
-    return dims;
-  }
+  DataType position_type, slot_type, kv_slot_type, weight_type, table_type, cache_type;
+  int64_t size = 0;                 // D
+  int64_t rotated = 0;              // R
+  int64_t state_block_size = 0;     // tokens
+  std::vector<int64_t> cache_dims;  // of kv_cache, the first -1
 
   int64_t half() const { return (1 + attributes.window.overlap) * size; }
 };
@@ -117,57 +102,32 @@ std::string WriteCompressed(BodyWriter& w, const BodyOptions& o, const Boundary&
   return WriteRope(w, scaled, table, {layout, o.size, 0});
 }
 
-// Float rows [N, D] in a cache of numbers.
-void WritePlain(BodyWriter& w, const BodyOptions& o, const std::string& row,
-                const Boundary& boundary) {
-  const std::string rounded = w.CastFrom(row, DataType::kFloat, o.cache_type);
-  const std::string updated = WriteRowPut(w, "kv_cache", rounded, boundary.slots, o.size);
-  w.Set("kv_cache_out", StrCat("Reshape (", updated, ", ", w.Ints(o.cache_dims()), ")"));
-}
-
-// The same as codes.
+// Float rows [N, D] as codes.
 absl::Status WriteCoded(BodyWriter& w, const BodyOptions& o, const std::string& row,
                         const Boundary& boundary) {
   const CompressAttributes& a = o.attributes;
   PF_ASSIGN_OR_RETURN(const GroupedRowFormat format, a.RowFormat(o.size, o.rotated));
   const std::string rounded = w.Cast(row, DataType::kBfloat16);
-  std::string coded = rounded;
-  std::string tail;
+  GroupedRowsText rows = {rounded, ""};
   if (format.plain > 0) {
-    coded = w.Slice(rounded, 0, format.coded, 1);
-    tail = WriteBytes(w, w.Slice(rounded, format.coded, format.elements(), 1), DataType::kBfloat16,
-                      format.plain);
+    rows.x = w.Slice(rounded, 0, format.coded, 1);
+    rows.tail = WriteBytes(w, w.Slice(rounded, format.coded, format.elements(), 1),
+                           DataType::kBfloat16, format.plain);
   }
-  std::string x = w.Cast(coded, DataType::kFloat);
-  if (a.hadamard) x = WriteHadamardRotation(w, x, {-1, o.size}, /*round=*/true);
+  rows.x = w.Cast(rows.x, DataType::kFloat);
+  if (a.hadamard) rows.x = WriteHadamardRotation(w, rows.x, {-1, o.size}, /*round=*/true);
+  // The first dim is -1.
+  const int64_t block_bytes =
+      -std::accumulate(o.cache_dims.begin(), o.cache_dims.end(), int64_t{1}, std::multiplies<>());
   WriteGroupedPut(w,
                   {.format = format,
-                   .paged = {.block_size = a.kv_block_size, .block_bytes = o.block_bytes()},
-                   .cache_dims = o.cache_dims()},
-                  {.x = x, .tail = tail, .slots = boundary.slots, .cache = "kv_cache"},
-                  "kv_cache_out");
+                   .paged = {.block_size = a.kv_block_size, .block_bytes = block_bytes},
+                   .cache_dims = o.cache_dims},
+                  rows, boundary.slots);
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> Body(const BodyOptions& o) {
-  const CompressAttributes& a = o.attributes;
-  BodyWriter w;
-  const Boundary boundary = WriteBoundary(w, o);
-  const std::string row = WriteCompressed(w, o, boundary);
-  if (a.is_plain()) {
-    WritePlain(w, o, row, boundary);
-  } else {
-    PF_RETURN_IF_ERROR(WriteCoded(w, o, row, boundary));
-  }
-  return w.Function("CompressCacheInsert",
-                    "state_cache, token_to_req, positions, slot_mapping, block_table, "
-                    "rms_weight, cos_sin, kv_slot_mapping, kv_cache",
-                    "kv_cache_out");
-}
-
-}  // namespace
-
-absl::StatusOr<std::string> DecomposeCompressCacheInsert(const Node& node) {
+absl::StatusOr<BodyOptions> ReadOptions(const Node& node) {
   BodyOptions o;
   PF_ASSIGN_OR_RETURN(o.attributes, ReadCompress(node));
   o.position_type = node.input(kCcIn["positions"])->dtype();
@@ -175,15 +135,37 @@ absl::StatusOr<std::string> DecomposeCompressCacheInsert(const Node& node) {
   o.kv_slot_type = node.input(kCcIn["kv_slot_mapping"])->dtype();
   o.weight_type = node.input(kCcIn["rms_weight"])->dtype();
   o.table_type = node.input(kCcIn["cos_sin"])->dtype();
+  o.cache_type = node.input(kCcIn["kv_cache"])->dtype();
   PF_ASSIGN_OR_RETURN(o.size, NumberOf(node, kCcIn["rms_weight"], 0));
   PF_ASSIGN_OR_RETURN(o.rotated, NumberOf(node, kCcIn["cos_sin"], 1));
   PF_ASSIGN_OR_RETURN(o.state_block_size, NumberOf(node, kCcIn["state_cache"], 1));
-  o.cache_type = node.input(kCcIn["kv_cache"])->dtype();
   const Value& cache = *node.input(kCcIn["kv_cache"]);
+  o.cache_dims = {-1};
   for (int axis = 1; cache.shape() && axis < cache.shape()->rank(); ++axis) {
-    PF_ASSIGN_OR_RETURN(o.block_dims.emplace_back(), NumberOf(node, kCcIn["kv_cache"], axis));
+    PF_ASSIGN_OR_RETURN(o.cache_dims.emplace_back(), NumberOf(node, kCcIn["kv_cache"], axis));
   }
-  return Body(o);
+  return o;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> DecomposeCompressCacheInsert(const Node& node) {
+  PF_ASSIGN_OR_RETURN(const BodyOptions o, ReadOptions(node));
+  const CompressAttributes& a = o.attributes;
+  BodyWriter w;
+  const Boundary boundary = WriteBoundary(w, o);
+  const std::string row = WriteCompressed(w, o, boundary);
+  if (a.is_plain()) {
+    PF_ASSIGN_OR_RETURN(const int64_t block_size, NumberOf(node, kCcIn["kv_cache"], 1));
+    WriteRowPut(w, {.block_size = block_size, .width = o.size},
+                w.CastFrom(row, DataType::kFloat, o.cache_type), boundary.slots);
+  } else {
+    PF_RETURN_IF_ERROR(WriteCoded(w, o, row, boundary));
+  }
+  return w.Function("CompressCacheInsert",
+                    "state_cache, token_to_req, positions, slot_mapping, block_table, "
+                    "rms_weight, cos_sin, kv_slot_mapping, kv_cache",
+                    "kv_cache_out");
 }
 
 }  // namespace pagefuse::pagefuse_ops

@@ -7,7 +7,8 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/pagefuse/body_writer.h"
-#include "pagefuse/ops/pagefuse/checks.h"
+#include "pagefuse/ops/pagefuse/rotated_rows.h"
+#include "pagefuse/ops/pagefuse/run_call.h"
 #include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse::pagefuse_ops {
@@ -26,63 +27,32 @@ constexpr Ports kOut({
      "else [T, n_groups, H/n_groups * scales]"},
 });
 
-// Not looked up in templates: clang 14 takes no consteval call there.
-constexpr int kOPort = kIn["o"], kCosSinPort = kIn["cos_sin"], kPositionsPort = kIn["positions"];
+constexpr RotationPorts kRotation = RotationPortsOf(kIn, "o");
 constexpr int64_t kGroup = 128;
 constexpr char kFloatScales[] = "float32";
 constexpr char kPackedScales[] = "ue8m0_int32";
 constexpr int64_t kPackedGroups = 4;
 
-struct Attributes {
-  int64_t groups = 1;  // of heads
-  int64_t quant_group = kGroup;
-  bool packed = false;
-  DataType storage = DataType::kFloat8E4M3FN;
-};
+absl::Status Validate(const KernelArgs& args) { return CheckPositions(args, kRotation); }
 
-absl::Status Validate(const KernelArgs& args) {
-  return CheckIndices(args, kIn["positions"], args.input(kIn["cos_sin"]).dim(0), "positions");
-}
-
-template <auto compute>
-absl::Status Run(KernelArgs& args) {
-  const TensorArg& source = args.input(kOPort);
-  const TensorArg& table = args.input(kCosSinPort);
+absl::StatusOr<InvRopeCall> MakeCall(const KernelArgs& args) {
   InvRopeCall call;
-  call.type = source.dtype;
-  call.source = source.as<const uint8_t>();
-  call.tokens = source.dim(0);
-  call.heads = source.dim(1);
-  call.size = source.dim(2);
+  ReadRows(args, kRotation, call);
   PF_ASSIGN_OR_RETURN(call.group, args.node->IntAttribute("quant_group_size", kGroup));
   // Four bytes of UE8M0 are the packed int32, low byte first.
   const bool packed = args.output(1).dtype == DataType::kInt32;
   call.format = {GroupCodes::kE4M3, packed ? GroupScale::kUe8m0 : GroupScale::kPowerOfTwo,
                  kOutputScaleFloor};
-  call.table = {table.dtype, table.as<const uint8_t>(), table.dim(1)};
-  call.layout = {call.table.pairs(), call.size - table.dim(1), /*interleaved=*/true};
-  call.positions = IndicesOf(args.input(kPositionsPort));
   call.codes = args.output(0).as<uint8_t>();
   call.scales = args.output(1).as<uint8_t>();
-  if (call.rows() > 0 && call.size > 0) compute(call);
-  return absl::OkStatus();
+  return call;
 }
 
-// What the text depends on.
-struct BodyOptions {
-  DataType type = DataType::kBfloat16;
-  DataType table_type = DataType::kFloat;
-  Attributes attributes;
-  int64_t heads = 0;
-  int64_t size = 0;
-  int64_t rotated = 0;
-};
-
 // Four exponents a head as the bytes of one int32, low byte first.
-std::string PackScales(BodyWriter& w, const std::string& exponent, const BodyOptions& o) {
+std::string PackScales(BodyWriter& w, const std::string& exponent, int64_t heads) {
   const std::string bytes =
       w.Reshape(w.Cast(w.Call("Add", {exponent, w.Float(127)}), DataType::kUint32),
-                {-1, o.heads, kPackedGroups});
+                {-1, heads, kPackedGroups});
   std::string word;
   for (int64_t i = 0; i < kPackedGroups; ++i) {
     std::string byte = w.Slice(bytes, i, i + 1, -1);
@@ -95,46 +65,36 @@ std::string PackScales(BodyWriter& w, const std::string& exponent, const BodyOpt
   return w.BitCast(word, DataType::kInt32);
 }
 
-std::string Body(const BodyOptions& o) {
-  const Attributes& a = o.attributes;
-  BodyWriter w;
-  const std::string x = w.CastFrom("o", o.type, DataType::kFloat);
-  const CosSinText table = WriteCosSin(w, "cos_sin", o.table_type, "positions");
-  const RopeLayout layout = {o.rotated / 2, o.size - o.rotated, /*interleaved=*/true};
-  const std::string rotated =
-      WriteRope(w, x, table, {layout, o.size, o.heads, RopeDirection::kInverse});
-  const GroupTextOptions options = {
-      .format = {GroupCodes::kE4M3, GroupScale::kPowerOfTwo, kOutputScaleFloor},
-      .lead = {-1, o.heads},
-      .size = o.size,
-      .group = a.quant_group};
-  const GroupText groups = WriteGroups(w, rotated, options);
-  const int64_t group_heads = o.heads / a.groups;
-  std::string codes = groups.codes;
-  if (a.storage == DataType::kUint8) codes = w.BitCast(codes, DataType::kUint8);
-  w.Set("o_fp8",
-        StrCat("Reshape (", codes, ", ", w.Ints({-1, a.groups, group_heads * o.size}), ")"));
-  const int64_t scales = group_heads * (a.packed ? 1 : o.size / a.quant_group);
-  const std::string scale = a.packed ? PackScales(w, groups.exponent, o) : groups.scale;
-  w.Set("o_scale", StrCat("Reshape (", scale, ", ", w.Ints({-1, a.groups, scales}), ")"));
-  return w.Function("InvRopeQuant", "o, positions, cos_sin", "o_fp8, o_scale");
-}
-
 absl::StatusOr<std::string> Decompose(const Node& node) {
-  BodyOptions o;
-  o.type = node.input(kIn["o"])->dtype();
-  o.table_type = node.input(kIn["cos_sin"])->dtype();
-  PF_ASSIGN_OR_RETURN(o.heads, NumberOf(node, kIn["o"], 1));
-  PF_ASSIGN_OR_RETURN(o.size, NumberOf(node, kIn["o"], 2));
-  PF_ASSIGN_OR_RETURN(o.rotated, NumberOf(node, kIn["cos_sin"], 1));
-  PF_ASSIGN_OR_RETURN(o.attributes.groups, node.IntAttribute("n_groups", 1));
-  PF_ASSIGN_OR_RETURN(o.attributes.quant_group, node.IntAttribute("quant_group_size", kGroup));
+  PF_ASSIGN_OR_RETURN(const int64_t heads, NumberOf(node, kIn["o"], 1));
+  PF_ASSIGN_OR_RETURN(const int64_t size, NumberOf(node, kIn["o"], 2));
+  PF_ASSIGN_OR_RETURN(const int64_t rotated, NumberOf(node, kIn["cos_sin"], 1));
+  PF_ASSIGN_OR_RETURN(const int64_t n_groups, node.IntAttribute("n_groups", 1));
+  PF_ASSIGN_OR_RETURN(const int64_t group, node.IntAttribute("quant_group_size", kGroup));
   PF_ASSIGN_OR_RETURN(const std::string scales, node.StringAttribute("scale_format", kFloatScales));
-  o.attributes.packed = scales == kPackedScales;
   PF_ASSIGN_OR_RETURN(const std::string storage,
                       node.StringAttribute("fp8_storage", "float8e4m3fn"));
-  if (storage == "uint8") o.attributes.storage = DataType::kUint8;
-  return Body(o);
+  BodyWriter w;
+  const std::string x = w.CastFrom("o", node.input(kIn["o"])->dtype(), DataType::kFloat);
+  const CosSinText table =
+      WriteCosSin(w, "cos_sin", node.input(kIn["cos_sin"])->dtype(), "positions");
+  const RopeLayout layout = {rotated / 2, size - rotated, /*interleaved=*/true};
+  const std::string row = WriteRope(w, x, table, {layout, size, heads, RopeDirection::kInverse});
+  const GroupTextOptions options = {
+      .format = {GroupCodes::kE4M3, GroupScale::kPowerOfTwo, kOutputScaleFloor},
+      .lead = {-1, heads},
+      .size = size,
+      .group = group};
+  const GroupText groups = WriteGroups(w, row, options);
+  const int64_t group_heads = heads / n_groups;
+  std::string codes = groups.codes;
+  if (storage == "uint8") codes = w.BitCast(codes, DataType::kUint8);
+  w.Set("o_fp8", StrCat("Reshape (", codes, ", ", w.Ints({-1, n_groups, group_heads * size}), ")"));
+  const bool packed = scales == kPackedScales;
+  const int64_t count = group_heads * (packed ? 1 : size / group);
+  const std::string scale = packed ? PackScales(w, groups.exponent, heads) : groups.scale;
+  w.Set("o_scale", StrCat("Reshape (", scale, ", ", w.Ints({-1, n_groups, count}), ")"));
+  return w.Function("InvRopeQuant", "o, positions, cos_sin", "o_fp8, o_scale");
 }
 
 }  // namespace
@@ -163,8 +123,8 @@ OpDef InvRopeQuantDef() {
       .Types("R", {kFloat, kBfloat16})
       .Validate(Validate)
       .Decomposition(Decompose)
-      .AddKernel({.name = "reference", .run = Run<InvRopeQuantPlain>})
-      .AddKernel({.name = "hwy", .priority = 10, .run = Run<InvRopeQuantHwy>});
+      .AddKernel({.name = "reference", .run = RunCall<MakeCall, InvRopeQuantPlain>})
+      .AddKernel({.name = "hwy", .priority = 10, .run = RunCall<MakeCall, InvRopeQuantHwy>});
 }
 
 }  // namespace pagefuse::pagefuse_ops

@@ -2,17 +2,12 @@
 // latent attention into a bfloat16 workspace. Equals vLLM's dequantize_and_gather_k_cache.
 #include <algorithm>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
-#include "pagefuse/ops/kernels/inserts/grouped_insert.h"
 #include "pagefuse/ops/pagefuse/body_writer.h"
 #include "pagefuse/ops/pagefuse/cache/block_tables.h"
-#include "pagefuse/ops/pagefuse/checks.h"
-#include "pagefuse/ops/pagefuse/run_call.h"
-#include "pagefuse/ops/schema/op_def.h"
+#include "pagefuse/ops/pagefuse/cache/insert_op.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -25,8 +20,6 @@ constexpr Ports kIn({
     PortSpec("gather_lens", "int32", "[R]: default seq_lens").Optional().Metadata(),
 });
 constexpr Ports kOut({{"workspace_out", "bfloat16", "as workspace"}});
-
-constexpr int64_t kBlockSize = 64;
 
 // What a call reads, request by request.
 struct GatherCall {
@@ -43,10 +36,8 @@ struct GatherCall {
 
 absl::StatusOr<GatherCall> ReadCall(const KernelArgs& args) {
   GatherCall call;
-  PF_ASSIGN_OR_RETURN(const int64_t block_size, args.node->IntAttribute("block_size", kBlockSize));
+  PF_ASSIGN_OR_RETURN(call.paged, ReadPaged(args, kIn["kv_cache"]));
   PF_ASSIGN_OR_RETURN(call.offset, args.node->IntAttribute("offset", 0));
-  const TensorArg& cache = args.input(kIn["kv_cache"]);
-  call.paged = {cache.dim(0), block_size, cache.dim(1)};
   call.lens = &args.input(kIn["seq_lens"]);
   call.gather_lens =
       args.input(kIn["gather_lens"]).present() ? &args.input(kIn["gather_lens"]) : call.lens;
@@ -82,51 +73,47 @@ absl::Status Validate(const KernelArgs& args) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::pair<GroupedGather, std::vector<SlotRead>>> MakeCall(const KernelArgs& args) {
+absl::StatusOr<GroupedGather> MakeCall(const KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const GatherCall call, ReadCall(args));
   const TensorArg& workspace = args.output(0);
-  const GroupedRowFormat format = Fp8Ue8m0Row();
-  std::vector<SlotRead> reads;
+  GroupedGather gather;
+  gather.format = Fp8Ue8m0Row();
+  gather.rows = GroupedRows(gather.format, call.paged, args.input(kIn["kv_cache"]).data);
+  gather.workspace = workspace.as<uint8_t>();
   for (int64_t r = 0; r < call.lens->size(); ++r) {
     const TableRange range = call.Range(r);
     int64_t row = r * workspace.dim(1) + call.offset;
     ForSlots(args.input(kIn["block_table"]), range, call.paged.block_size, [&](int64_t slot) {
-      reads.push_back({slot, row++});
+      gather.reads.push_back({slot, row++});
     });
   }
-  return std::pair(
-      GroupedGather{.format = format,
-                    .rows = GroupedRows(format, call.paged, args.input(kIn["kv_cache"]).data),
-                    .workspace = workspace.as<uint8_t>()},
-      std::move(reads));
+  return gather;
 }
 
-// Sizes that the text has as numbers.
-struct BodySizes {
+absl::StatusOr<std::string> Decompose(const Node& node) {
   PagedBytes paged;
-  int64_t offset = 0;
-  int64_t rows = 0;
-  int64_t columns = 0;
-  bool gather_lens = false;
-};
-
-std::string Body(const BodySizes& s) {
+  PF_ASSIGN_OR_RETURN(paged.block_size, node.IntAttribute("block_size", kTokensPerBlock));
+  PF_ASSIGN_OR_RETURN(paged.block_bytes, NumberOf(node, kIn["kv_cache"], 1));
+  PF_ASSIGN_OR_RETURN(const int64_t offset, node.IntAttribute("offset", 0));
+  PF_ASSIGN_OR_RETURN(const int64_t rows, NumberOf(node, kIn["workspace"], 1));
+  PF_ASSIGN_OR_RETURN(const int64_t columns, NumberOf(node, kIn["block_table"], 1));
+  const bool gather_lens = node.input(kIn["gather_lens"]) != nullptr;
   const GroupedRowFormat format = Fp8Ue8m0Row();
   BodyWriter w;
   const auto column = [&](const std::string& lens) {
     return w.Call("Unsqueeze", {w.Cast(lens, DataType::kInt64), w.Ints({1})});
   };
   const std::string length = column("seq_lens");
-  const std::string count = s.gather_lens ? column("gather_lens") : length;
-  const std::string row = w.Call("Range", {w.Int(0), w.Int(s.rows), w.Int(1)});
-  const std::string i = w.Call("Sub", {row, w.Int(s.offset)});
+  const std::string count = gather_lens ? column("gather_lens") : length;
+  const std::string row = w.Call("Range", {w.Int(0), w.Int(rows), w.Int(1)});
+  const std::string i = w.Call("Sub", {row, w.Int(offset)});
   const std::string valid =
       w.Call("And", {w.Call("GreaterOrEqual", {i, w.Int(0)}), w.Call("Less", {i, count})});
-  const std::string last = w.Int(std::max<int64_t>(s.columns * s.paged.block_size - 1, 0));
+  const std::string last = w.Int(std::max<int64_t>(columns * paged.block_size - 1, 0));
   const std::string position =
       w.Call("Clip", {w.Call("Add", {w.Call("Sub", {length, count}), i}), w.Int(0), last});
   const std::string table = w.Cast("block_table", DataType::kInt64);
-  const std::string block_size = w.Int(s.paged.block_size);
+  const std::string block_size = w.Int(paged.block_size);
   const std::string block =
       w.Call("GatherElements <axis = 1>", {table, w.Call("Div", {position, block_size})});
   // Rows that are not valid read block 0.
@@ -134,26 +121,15 @@ std::string Body(const BodySizes& s) {
   const std::string slot =
       w.Call("Add", {w.Call("Mul", {used, block_size}), w.Call("Mod", {position, block_size})});
   const std::string flat = w.Reshape("kv_cache", {-1});
-  const std::string data = WriteTake(w, flat, slot, DataPart(format, s.paged));
-  const std::string scales = WriteTake(w, flat, slot, ScalePart(format, s.paged));
-  const std::string values = WriteGroupedRead(w, format, {-1, s.rows}, data, scales);
+  const std::string data = WriteTake(w, flat, slot, DataPart(format, paged));
+  const std::string scales = WriteTake(w, flat, slot, ScalePart(format, paged));
+  const std::string values = WriteGroupedRead(w, format, {-1, rows}, data, scales);
   const std::string mask = w.Call("Unsqueeze", {valid, w.Ints({-1})});
   w.Set("workspace_out", StrCat("Where (", mask, ", ", values, ", workspace)"));
   return w.Function(
       "KCacheDequantGather",
-      StrCat("workspace, kv_cache, seq_lens, block_table", s.gather_lens ? ", gather_lens" : ""),
+      StrCat("workspace, kv_cache, seq_lens, block_table", gather_lens ? ", gather_lens" : ""),
       "workspace_out");
-}
-
-absl::StatusOr<std::string> Decompose(const Node& node) {
-  BodySizes sizes;
-  PF_ASSIGN_OR_RETURN(sizes.paged.block_size, node.IntAttribute("block_size", kBlockSize));
-  PF_ASSIGN_OR_RETURN(sizes.offset, node.IntAttribute("offset", 0));
-  PF_ASSIGN_OR_RETURN(sizes.paged.block_bytes, NumberOf(node, kIn["kv_cache"], 1));
-  PF_ASSIGN_OR_RETURN(sizes.rows, NumberOf(node, kIn["workspace"], 1));
-  PF_ASSIGN_OR_RETURN(sizes.columns, NumberOf(node, kIn["block_table"], 1));
-  sizes.gather_lens = node.input(kIn["gather_lens"]) != nullptr;
-  return Body(sizes);
 }
 
 }  // namespace
@@ -166,7 +142,7 @@ OpDef KCacheDequantGatherDef() {
           "workspace. Other rows keep their contents.")
       .Inputs(kIn)
       .Outputs(kOut)
-      .Attr("block_size", kBlockSize, "tokens a block")
+      .Attr("block_size", kTokensPerBlock, "tokens a block")
       .AtLeast(1)
       .Attr("offset", int64_t{0}, "first workspace row of each request that is written")
       .AtLeast(0)

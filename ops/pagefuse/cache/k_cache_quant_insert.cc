@@ -1,15 +1,10 @@
 // KCacheQuantInsert: quantises the step's keys and puts them into the paged cache of DeepSeek-V4's
 // latent attention. Equals vLLM's quantize_and_insert_k_cache.
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ops/kernels/inserts/grouped_insert.h"
 #include "pagefuse/ops/pagefuse/body_writer.h"
-#include "pagefuse/ops/pagefuse/checks.h"
-#include "pagefuse/ops/pagefuse/run_call.h"
-#include "pagefuse/ops/schema/op_def.h"
+#include "pagefuse/ops/pagefuse/cache/insert_op.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -20,72 +15,41 @@ constexpr Ports kIn({
     {"kv_cache", "uint8", "[NB, S], S >= block_size * 584"},
 });
 constexpr Ports kOut({{"kv_cache_out", "uint8", "as kv_cache"}});
+constexpr InsertPorts kPorts = InsertPortsOf(kIn);
 
-constexpr int64_t kBlockSize = 64;
-
-absl::StatusOr<PagedBytes> ReadPaged(const KernelArgs& args) {
-  PF_ASSIGN_OR_RETURN(const int64_t block_size, args.node->IntAttribute("block_size", kBlockSize));
-  const TensorArg& cache = args.input(kIn["kv_cache"]);
-  return PagedBytes{cache.dim(0), block_size, cache.dim(1)};
-}
-
-absl::Status Validate(const KernelArgs& args) {
-  PF_ASSIGN_OR_RETURN(const PagedBytes paged, ReadPaged(args));
-  return CheckSlots(args, kIn["slot_mapping"], paged.num_blocks, paged.block_size);
-}
-
-absl::StatusOr<std::pair<GroupedInsert, std::vector<SlotWrite>>> MakeCall(const KernelArgs& args) {
-  PF_ASSIGN_OR_RETURN(const PagedBytes paged, ReadPaged(args));
-  const GroupedRowFormat format = Fp8Ue8m0Row();
-  GroupedInsert insert = {.format = format,
-                          .rows = GroupedRows(format, paged, args.output(0).data),
-                          .coded = args.input(kIn["k"]).as<const uint8_t>(),
-                          .coded_stride = 2 * format.elements(),
-                          .plain_stride = 2 * format.elements()};
-  if (insert.coded != nullptr) insert.plain = insert.coded + 2 * format.coded;
-  return std::pair(insert, SlotWrites(args.input(kIn["slot_mapping"])));
-}
-
-std::string Body(const PagedBytes& paged, DataType slot_type) {
-  const GroupedRowFormat format = Fp8Ue8m0Row();
-  BodyWriter w;
-  const KeptRows kept = WriteKeptRows(w, "slot_mapping", slot_type);
-  const std::string rows = w.Call("Gather <axis = 0>", {"k", kept.keep});
-  const std::string coded = w.Cast(w.Slice(rows, 0, format.coded, 1), DataType::kFloat);
-  const std::string plain = w.Slice(rows, format.coded, format.elements(), 1);
-  const std::string tail = WriteBytes(w, plain, DataType::kBfloat16, format.plain);
-  WriteGroupedPut(w, {.format = format, .paged = paged},
-                  {.x = coded, .tail = tail, .slots = kept.slots, .cache = "kv_cache"},
-                  "kv_cache_out");
-  return w.Function("KCacheQuantInsert", "k, slot_mapping, kv_cache", "kv_cache_out");
+absl::StatusOr<GroupedInsert> MakeCall(const KernelArgs& args) {
+  return MakeGroupedInsert(args, kPorts, Fp8Ue8m0Row());
 }
 
 absl::StatusOr<std::string> Decompose(const Node& node) {
+  const GroupedRowFormat format = Fp8Ue8m0Row();
   PagedBytes paged;
-  PF_ASSIGN_OR_RETURN(paged.block_size, node.IntAttribute("block_size", kBlockSize));
-  PF_ASSIGN_OR_RETURN(paged.block_bytes, NumberOf(node, kIn["kv_cache"], 1));
-  return Body(paged, node.input(kIn["slot_mapping"])->dtype());
+  PF_ASSIGN_OR_RETURN(paged.block_size, node.IntAttribute("block_size", kTokensPerBlock));
+  PF_ASSIGN_OR_RETURN(paged.block_bytes, NumberOf(node, kPorts.cache, 1));
+  BodyWriter w;
+  const KeptRows kept = WriteKeptRows(w, "slot_mapping", node.input(kPorts.slot_mapping)->dtype());
+  const std::string rows = w.Call("Gather <axis = 0>", {"k", kept.keep});
+  WriteGroupedPut(w, {.format = format, .paged = paged}, WriteGroupedRows(w, format, rows),
+                  kept.slots);
+  return w.Function("KCacheQuantInsert", "k, slot_mapping, kv_cache", "kv_cache_out");
 }
 
 }  // namespace
 
 OpDef KCacheQuantInsertDef() {
-  using enum DataType;
-  return OpDef("pagefuse", "KCacheQuantInsert", 1)
-      .Doc(
-          "Quantises the step's keys in groups of 64 under power-of-two scales, but for the "
-          "rotated tail, which stays bfloat16, and writes them into their slots of a paged cache "
-          "(fp8_ue8m0). A negative slot is skipped; of two tokens with one slot the later wins.")
+  OpDef op("pagefuse", "KCacheQuantInsert", 1);
+  op.Doc(
+        "Quantises the step's keys in groups of 64 under power-of-two scales, but for the "
+        "rotated tail, which stays bfloat16, and writes them into their slots of a paged cache "
+        "(fp8_ue8m0). A negative slot is skipped; of two tokens with one slot the later wins.")
       .Inputs(kIn)
       .Outputs(kOut)
-      .Attr("block_size", kBlockSize, "tokens a block")
+      .Attr("block_size", kTokensPerBlock, "tokens a block")
       .AtLeast(1)
-      .Types("I", {kInt64, kInt32})
-      .Validate(Validate)
-      .Decomposition(Decompose)
-      .Alias(kOut["kv_cache_out"], kIn["kv_cache"])
-      .AddKernel({.name = "reference", .run = RunCall<MakeCall, InsertGroupedRows>})
-      .AddKernel({.name = "hwy", .priority = 10, .run = RunCall<MakeCall, InsertGroupedRowsHwy>});
+      .Validate(ValidSlots(kPorts))
+      .Decomposition(Decompose);
+  return DeclareInsert(op, RunCall<MakeCall, InsertGroupedRows>,
+                       RunCall<MakeCall, InsertGroupedRowsHwy>);
 }
 
 }  // namespace pagefuse::pagefuse_ops

@@ -3,14 +3,13 @@
 #include "pagefuse/ops/pagefuse/cache/paged_cache_insert.h"
 
 #include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ops/pagefuse/cache/cache_insert.h"
 #include "pagefuse/ops/pagefuse/cache/cache_insert_body.h"
-#include "pagefuse/ops/schema/op_def.h"
+#include "pagefuse/ops/pagefuse/cache/insert_op.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -26,8 +25,7 @@ absl::Status Validate(const KernelArgs& args) { return ValidateCacheInsert(args,
 template <auto insert>
 absl::Status Run(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const CacheSides sides, MakeCacheSides(args, kPorts));
-  const std::vector<SlotWrite> writes = SlotWrites(args.input(kPorts.slot_mapping));
-  insert({&sides.key, &sides.value}, writes);
+  insert({&sides.key, &sides.value}, sides.writes);
   return absl::OkStatus();
 }
 
@@ -36,18 +34,10 @@ std::string BodyText(const InsertBodies& bodies) {
   // Rows of float8 are stored as they are and read no scale.
   const bool tensor_scale =
       format.has_tensor_scale() && !IsFloat8(LogicalSourceType(bodies.key.source_type));
-  const std::string inputs =
-      JoinNames({"key", "value", "key_cache", "value_cache", "slot_mapping",
-                 tensor_scale ? "k_scale, v_scale" : "",
-                 format.has_row_scales() ? "k_scale_cache, v_scale_cache" : "",
-                 format.needs_signs() ? "rht_signs" : ""});
-  const std::string outputs =
-      JoinNames({"key_cache_out", "value_cache_out",
-                 format.has_row_scales() ? "k_scale_cache_out, v_scale_cache_out" : ""});
-  return absl::StrCat(
-      "PagedCacheInsert (", inputs, ") => (", outputs, ") {\n", SlotNodes(),
-      InsertNodes(bodies.key, {"k", "key", "key_cache", "k_scale", "k_scale_cache"}),
-      InsertNodes(bodies.value, {"v", "value", "value_cache", "v_scale", "v_scale_cache"}), "}\n");
+  return absl::StrCat("PagedCacheInsert (key, value, key_cache, value_cache, slot_mapping",
+                      InsertSignature(format, tensor_scale), SlotNodes(),
+                      KeyInsertNodes(bodies.key, "k", "key"),
+                      ValueInsertNodes(bodies.value, "v", "value"), "}\n");
 }
 
 absl::StatusOr<std::string> Decompose(const Node& node) {
@@ -59,10 +49,10 @@ absl::StatusOr<std::string> Decompose(const Node& node) {
 
 OpDef PagedCacheInsertDef() {
   using enum DataType;
-  return OpDef("pagefuse", "PagedCacheInsert", 1)
-      .Doc(
-          "Writes the step's keys and values into their slots of a paged cache, quantising on the "
-          "way. A negative slot is skipped; of two tokens with one slot the later wins.")
+  OpDef op("pagefuse", "PagedCacheInsert", 1);
+  op.Doc(
+        "Writes the step's keys and values into their slots of a paged cache, quantising on the "
+        "way. A negative slot is skipped; of two tokens with one slot the later wins.")
       .Inputs(kIn)
       .Outputs(kOut)
       .Attr("kv_quant_mode", std::string("none"), KvQuantModeNames())
@@ -70,20 +60,14 @@ OpDef PagedCacheInsertDef() {
       .OneOf({"half_even", "toward_zero"})
       .Types("T", {kFloat, kFloat16, kBfloat16, kFloat8E4M3FN, kUint8})
       .Types("C", {kFloat, kFloat16, kBfloat16, kFloat8E4M3FN, kInt8, kUint8})
-      .Types("I", {kInt64, kInt32})
       .Let("key_row", "stored elements of a key: D, or D/2 bytes of int4",
            StoredSize("D", kIn["key"]))
       .Let("value_row", "stored elements of a value: Dv, or Dv/2 bytes of int4",
            StoredSize("Dv", kIn["value"]))
       .InferShapes(CheckFormat)
       .Validate(Validate)
-      .Decomposition(Decompose)
-      .Alias(kOut["key_cache_out"], kIn["key_cache"])
-      .Alias(kOut["value_cache_out"], kIn["value_cache"])
-      .Alias(kOut["k_scale_cache_out"], kIn["k_scale_cache"])
-      .Alias(kOut["v_scale_cache_out"], kIn["v_scale_cache"])
-      .AddKernel({.name = "reference", .run = Run<InsertRows>})
-      .AddKernel({.name = "hwy", .priority = 10, .run = Run<InsertRowsHwy>});
+      .Decomposition(Decompose);
+  return DeclareInsert(op, Run<InsertRows>, Run<InsertRowsHwy>);
 }
 
 }  // namespace pagefuse::pagefuse_ops

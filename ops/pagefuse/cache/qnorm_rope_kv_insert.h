@@ -1,12 +1,7 @@
-// What the parts of QNormRopeKvInsert share: ports and attributes.
+// The ports of QNormRopeKvInsert, for the passes that choose the format of its cache.
 #pragma once
 
-#include <cstdint>
-
-#include "absl/status/statusor.h"
-
-#include "pagefuse/ops/kernels/inserts/qnorm_rope_kv_insert.h"
-#include "pagefuse/ops/schema/op_def.h"
+#include "pagefuse/ops/schema/port.h"
 
 namespace pagefuse::pagefuse_ops {
 
@@ -30,13 +25,5 @@ inline constexpr Ports kQnOut({
      "uint8 if format = fp8_ue8m0, T if format = none, bfloat16 if format = bf16, else F",
      "as kv_cache"},
 });
-inline constexpr int64_t kQnBlockSize = 64;
-inline constexpr int64_t kQnGroupSize = 64;
-inline constexpr float kQnEpsilon = 1e-6f;
-
-// The attribute `format`.
-absl::StatusOr<QNormFormat> ParseQNormFormat(const Node& node);
-
-absl::StatusOr<std::string> DecomposeQNormRopeKvInsert(const Node& node);
 
 }  // namespace pagefuse::pagefuse_ops

@@ -5,10 +5,11 @@
 #include <string>
 
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/pagefuse/body_writer.h"
-#include "pagefuse/ops/pagefuse/checks.h"
 #include "pagefuse/ops/pagefuse/hadamard_attribute.h"
-#include "pagefuse/ops/pagefuse/indexer/indexer_q_rope_quant_body.h"
+#include "pagefuse/ops/pagefuse/rotated_rows.h"
+#include "pagefuse/ops/pagefuse/run_call.h"
 #include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse::pagefuse_ops {
@@ -30,9 +31,10 @@ constexpr Ports kOut({
     PortSpec("q_scale", "uint8", "[T, H, D/32]").ExactlyIf("format = mxfp4"),
 });
 
-// Not looked up in templates: clang 14 takes no consteval call there.
-constexpr int kQPort = kIn["q"], kCosSinPort = kIn["cos_sin"], kPositionsPort = kIn["positions"],
-              kQScaleResult = kOut["q_scale"], kWeightsPort = kIn["weights"];
+constexpr RotationPorts kRotation = RotationPortsOf(kIn, "q");
+constexpr int64_t kMxfp4Group = 32;
+constexpr char kFloat8[] = "float8e4m3fn";
+constexpr char kBytes[] = "uint8";
 
 struct Attributes {
   bool mxfp4 = false;
@@ -42,6 +44,16 @@ struct Attributes {
   std::optional<int64_t> offset;  // of the rotated part; the end of the row without
   float softmax_scale = 0;
   float head_scale = 0;
+
+  // fp8: one power of two a head, kept in the weights. mxfp4: a byte for 32 channels.
+  GroupFormat Format() const {
+    if (mxfp4) return {GroupCodes::kE2M1, GroupScale::kUe8m0, kMxfp4Floor};
+    return {GroupCodes::kE4M3, GroupScale::kPowerOfTwo, kCacheScaleFloor};
+  }
+  int64_t Group(int64_t size) const { return mxfp4 ? kMxfp4Group : size; }
+  RopeLayout Layout(int64_t size, int64_t rotated) const {
+    return {rotated / 2, offset.value_or(size - rotated), interleaved};
+  }
 };
 
 absl::StatusOr<Attributes> ReadAttributes(const Node& node) {
@@ -60,59 +72,76 @@ absl::StatusOr<Attributes> ReadAttributes(const Node& node) {
   return a;
 }
 
-absl::Status Validate(const KernelArgs& args) {
-  return CheckIndices(args, kIn["positions"], args.input(kIn["cos_sin"]).dim(0), "positions");
-}
+absl::Status Validate(const KernelArgs& args) { return CheckPositions(args, kRotation); }
 
-template <auto compute>
-absl::Status Run(KernelArgs& args) {
+absl::StatusOr<IndexerQCall> MakeCall(const KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const Attributes a, ReadAttributes(*args.node));
-  const TensorArg& q = args.input(kQPort);
-  const TensorArg& table = args.input(kCosSinPort);
   IndexerQCall call;
-  call.type = q.dtype;
-  call.source = q.as<const uint8_t>();
-  call.tokens = q.dim(0);
-  call.heads = q.dim(1);
-  call.size = q.dim(2);
-  call.table = {table.dtype, table.as<const uint8_t>(), table.dim(1)};
-  call.layout = {call.table.pairs(), a.offset.value_or(call.size - table.dim(1)), a.interleaved};
-  call.positions = IndicesOf(args.input(kPositionsPort));
-  IndexerQBody body;
-  body.mxfp4 = a.mxfp4;
-  body.size = call.size;
+  ReadRows(args, kRotation, call);
+  call.layout = a.Layout(call.size, call.table.rotated);
   call.is_plain = a.is_plain;
   call.hadamard = a.hadamard;
-  call.group = body.group();
-  call.format = body.format();
+  call.group = a.Group(call.size);
+  call.format = a.Format();
   call.codes = args.output(0).as<uint8_t>();
-  if (a.mxfp4) call.scales = args.output(kQScaleResult).as<uint8_t>();
-  call.weight_type = args.input(kWeightsPort).dtype;
-  call.weights = args.input(kWeightsPort).as<const uint8_t>();
+  if (a.mxfp4) call.scales = args.output(kOut["q_scale"]).as<uint8_t>();
+  call.weight_type = args.input(kIn["weights"]).dtype;
+  call.weights = args.input(kIn["weights"]).as<const uint8_t>();
   call.weights_out = args.output(1).as<float>();
   call.softmax_scale = a.softmax_scale;
   call.head_scale = a.head_scale;
-  if (call.rows() > 0) compute(call);
-  return absl::OkStatus();
+  return call;
+}
+
+// q_out of float queries, and q_scale where it is an output; returns `weight` times a scale that
+// is not.
+std::string WriteCodes(BodyWriter& w, const GroupTextOptions& options, const std::string& query,
+                       const std::string& weight, bool as_bytes) {
+  const int64_t heads = options.lead[1], size = options.size;
+  const GroupText groups = WriteGroups(w, query, options);
+  if (options.format.codes == GroupCodes::kE2M1) {
+    w.Set("q_out", StrCat("Reshape (", groups.codes, ", ", w.Ints({-1, heads, size / 2}), ")"));
+    const std::string biased =
+        w.Cast(w.Call("Add", {groups.exponent, w.Float(127)}), DataType::kUint8);
+    w.Set("q_scale",
+          StrCat("Reshape (", biased, ", ", w.Ints({-1, heads, size / options.group}), ")"));
+    return weight;
+  }
+  const std::string codes = as_bytes ? w.BitCast(groups.codes, DataType::kUint8) : groups.codes;
+  w.Set("q_out", StrCat("Reshape (", codes, ", ", w.Ints({-1, heads, size}), ")"));
+  return w.Call("Mul", {weight, w.Reshape(groups.scale, {-1, heads})});
 }
 
 absl::StatusOr<std::string> Decompose(const Node& node) {
   PF_ASSIGN_OR_RETURN(const Attributes a, ReadAttributes(node));
-  PF_ASSIGN_OR_RETURN(const std::string storage,
-                      node.StringAttribute("fp8_storage", "float8e4m3fn"));
-  IndexerQBody body;
-  body.mxfp4 = a.mxfp4;
-  body.is_plain = a.is_plain;
-  body.hadamard = a.hadamard;
-  if (storage == "uint8") body.storage = DataType::kUint8;
-  body.type = node.input(kIn["q"])->dtype();
-  body.table_type = node.input(kIn["cos_sin"])->dtype();
-  body.weight_type = node.input(kIn["weights"])->dtype();
-  PF_ASSIGN_OR_RETURN(body.heads, NumberOf(node, kIn["q"], 1));
-  PF_ASSIGN_OR_RETURN(body.size, NumberOf(node, kIn["q"], 2));
+  PF_ASSIGN_OR_RETURN(const std::string storage, node.StringAttribute("fp8_storage", kFloat8));
+  PF_ASSIGN_OR_RETURN(const int64_t heads, NumberOf(node, kIn["q"], 1));
+  PF_ASSIGN_OR_RETURN(const int64_t size, NumberOf(node, kIn["q"], 2));
   PF_ASSIGN_OR_RETURN(const int64_t rotated, NumberOf(node, kIn["cos_sin"], 1));
-  body.layout = {rotated / 2, a.offset.value_or(body.size - rotated), a.interleaved};
-  return body.Text();
+  const DataType type = node.input(kIn["q"])->dtype();
+  const RopeLayout layout = a.Layout(size, rotated);
+  BodyWriter w;
+  const std::string x = w.CastFrom("q", type, DataType::kFloat);
+  const CosSinText table =
+      WriteCosSin(w, "cos_sin", node.input(kIn["cos_sin"])->dtype(), "positions");
+  std::string query = WriteRope(
+      w, x, table, {.layout = layout, .size = size, .heads = heads, .round_rotated = !a.is_plain});
+  if (a.hadamard) query = WriteHadamardRotation(w, query, {-1, heads, size}, !a.is_plain);
+  std::string weight = w.CastFrom("weights", node.input(kIn["weights"])->dtype(), DataType::kFloat);
+  if (a.is_plain) {
+    w.Set("q_out", StrCat("Cast <to = ", static_cast<int>(type), "> (", query, ")"));
+  } else {
+    const GroupTextOptions options = {.format = a.Format(),
+                                      .lead = {-1, heads},
+                                      .size = size,
+                                      .group = a.Group(size),
+                                      .clip = false};
+    weight = WriteCodes(w, options, query, weight, storage == kBytes);
+  }
+  weight = w.Call("Mul", {weight, w.FloatAttribute("softmax_scale")});
+  w.Set("weights_out", StrCat("Mul (", weight, ", ", w.FloatAttribute("head_scale"), ")"));
+  return w.Function("IndexerQRopeQuant", "positions, q, cos_sin, weights",
+                    a.mxfp4 ? "q_out, weights_out, q_scale" : "q_out, weights_out");
 }
 
 }  // namespace
@@ -135,18 +164,18 @@ OpDef IndexerQRopeQuantDef() {
       .Attr("rotary_offset", std::monostate(), "first rotated channel; D - R if absent")
       .AtLeast(0)
       .FlagAttr(kHadamard, int64_t{0}, kHadamardDoc)
-      .Attr("fp8_storage", std::string("float8e4m3fn"), "type of q_out for fp8")
-      .OneOf({"float8e4m3fn", "uint8"})
+      .Attr("fp8_storage", std::string(kFloat8), "type of q_out for fp8")
+      .OneOf({kFloat8, kBytes})
       .Let("unit", "32 if format = mxfp4, else 1")
       .Types("P", {kInt64, kInt32})
       .Types("T", {kBfloat16, kFloat16, kFloat})
       .Types("R", {kFloat, kBfloat16})
       .Types("W", {kBfloat16, kFloat16, kFloat})
-      .InferShapes([](ShapeContext& c) { return CheckHadamardSize(c, kQPort); })
+      .InferShapes([](ShapeContext& c) { return CheckHadamardSize(c, kIn["q"]); })
       .Validate(Validate)
       .Decomposition(Decompose)
-      .AddKernel({.name = "reference", .run = Run<IndexerQRopeQuantPlain>})
-      .AddKernel({.name = "hwy", .priority = 10, .run = Run<IndexerQRopeQuantHwy>});
+      .AddKernel({.name = "reference", .run = RunCall<MakeCall, IndexerQRopeQuantPlain>})
+      .AddKernel({.name = "hwy", .priority = 10, .run = RunCall<MakeCall, IndexerQRopeQuantHwy>});
 }
 
 }  // namespace pagefuse::pagefuse_ops

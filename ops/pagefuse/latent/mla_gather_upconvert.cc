@@ -3,17 +3,13 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
-#include "pagefuse/ops/kernels/inserts/grouped_insert.h"
 #include "pagefuse/ops/pagefuse/body_writer.h"
 #include "pagefuse/ops/pagefuse/cache/block_tables.h"
-#include "pagefuse/ops/pagefuse/checks.h"
-#include "pagefuse/ops/pagefuse/run_call.h"
-#include "pagefuse/ops/schema/op_def.h"
+#include "pagefuse/ops/pagefuse/cache/insert_op.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -46,10 +42,6 @@ absl::StatusOr<Dim> Rows(const ShapeContext& c) {
   return Dim(rows);
 }
 
-PagedBytes PagedOf(const TensorArg& cache) {
-  return {cache.dim(0), cache.dim(1), cache.dim(1) * cache.dim(2)};
-}
-
 // Requests own disjoint rows.
 absl::Status CheckOverlap(const KernelArgs& args) {
   const TensorArg& lens = args.input(kIn["seq_lens"]);
@@ -72,7 +64,7 @@ absl::Status CheckOverlap(const KernelArgs& args) {
 }
 
 absl::Status Validate(const KernelArgs& args) {
-  const PagedBytes paged = PagedOf(args.input(kIn["kv_cache"]));
+  PF_ASSIGN_OR_RETURN(const PagedBytes paged, ReadPaged(args, kIn["kv_cache"]));
   const int64_t capacity = CheckedMul(args.input(kIn["block_table"]).dim(1), paged.block_size)
                                .value_or(int64_t{1} << 62);
   for (int64_t r = 0; r < args.input(kIn["seq_lens"]).size(); ++r) {
@@ -107,26 +99,26 @@ void ClearGaps(const KernelArgs& args) {
   }
 }
 
-absl::StatusOr<std::pair<GroupedGather, std::vector<SlotRead>>> MakeCall(const KernelArgs& args) {
-  const GroupedRowFormat format = Fp8DsMlaRow();
-  const TensorArg& cache = args.input(kIn["kv_cache"]);
-  const PagedBytes paged = PagedOf(cache);
+absl::StatusOr<GroupedGather> MakeCall(const KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const PagedBytes paged, ReadPaged(args, kIn["kv_cache"]));
   ClearGaps(args);
-  std::vector<SlotRead> reads;
+  GroupedGather gather;
+  gather.format = Fp8DsMlaRow();
+  gather.rows = GroupedRows(gather.format, paged, args.input(kIn["kv_cache"]).data);
+  gather.workspace = args.output(0).as<uint8_t>();
   for (int64_t r = 0; r < args.input(kIn["seq_lens"]).size(); ++r) {
     int64_t row = IndexAt(args.input(kIn["workspace_starts"]), r);
     const int64_t count = IndexAt(args.input(kIn["seq_lens"]), r);
     ForSlots(args.input(kIn["block_table"]), {r, 0, count}, paged.block_size, [&](int64_t slot) {
-      reads.push_back({slot, row++});
+      gather.reads.push_back({slot, row++});
     });
   }
-  return std::pair(GroupedGather{.format = format,
-                                 .rows = GroupedRows(format, paged, cache.data),
-                                 .workspace = args.output(0).as<uint8_t>()},
-                   std::move(reads));
+  return gather;
 }
 
-std::string Body(int64_t block_size, int64_t columns) {
+absl::StatusOr<std::string> Decompose(const Node& node) {
+  PF_ASSIGN_OR_RETURN(const int64_t block_size, NumberOf(node, kIn["kv_cache"], 1));
+  PF_ASSIGN_OR_RETURN(const int64_t columns, NumberOf(node, kIn["block_table"], 1));
   const GroupedRowFormat format = Fp8DsMlaRow();
   BodyWriter w;
   // One request of no rows behind the others, so that there is one.
@@ -168,12 +160,6 @@ std::string Body(int64_t block_size, int64_t columns) {
   w.Set("workspace", StrCat("Where (", owned, ", ", values, ", ", zero, ")"));
   return w.Function("MlaGatherUpconvert", "kv_cache, block_table, seq_lens, workspace_starts",
                     "workspace");
-}
-
-absl::StatusOr<std::string> Decompose(const Node& node) {
-  PF_ASSIGN_OR_RETURN(const int64_t block_size, NumberOf(node, kIn["kv_cache"], 1));
-  PF_ASSIGN_OR_RETURN(const int64_t columns, NumberOf(node, kIn["block_table"], 1));
-  return Body(block_size, columns);
 }
 
 }  // namespace

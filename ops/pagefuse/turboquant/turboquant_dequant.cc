@@ -5,7 +5,6 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/kernels/turboquant/turboquant.h"
-#include "pagefuse/ops/pagefuse/cache/cache_insert_body.h"
 #include "pagefuse/ops/pagefuse/checks.h"
 #include "pagefuse/ops/pagefuse/packed_batch.h"
 #include "pagefuse/ops/pagefuse/run_call.h"
@@ -163,12 +162,11 @@ std::string BodyText(const DequantText& text) {
   const std::string value = w.Add(StrCat("Cast <to = 10> (", values, ")"));
   w.Set("value", StrCat("Where (written, ", value, ", zero16)"));
   const bool rotated = text.body.has_rotated_keys();
-  const std::string inputs =
-      JoinNames({"kv_cache", "block_table", "seq_lens",
-                 text.inverse_rotate && text.body.has_rotation ? "rotation" : "",
-                 rotated && text.body.has_centroids ? "centroids" : ""});
-  return StrCat("<domain: \"pagefuse\", opset_import: [\"\" : 26]>\nTurboQuantDequant (", inputs,
-                ") => (key, value) {\n", w.lines(), "}\n");
+  return StrCat("<domain: \"pagefuse\", opset_import: [\"\" : 26]>\n",
+                "TurboQuantDequant (kv_cache, block_table, seq_lens",
+                text.inverse_rotate && text.body.has_rotation ? ", rotation" : "",
+                rotated && text.body.has_centroids ? ", centroids" : "", ") => (key, value) {\n",
+                w.lines(), "}\n");
 }
 
 absl::StatusOr<std::string> Decompose(const Node& node) {

@@ -1,17 +1,13 @@
 // TurboQuantInsert: writes the step's keys and values into their TurboQuant slots. Equals vLLM's
 // triton_turboquant_store.
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/kernels/turboquant/turboquant.h"
 #include "pagefuse/ops/pagefuse/cache/cache_insert_body.h"
-#include "pagefuse/ops/pagefuse/checks.h"
-#include "pagefuse/ops/pagefuse/run_call.h"
+#include "pagefuse/ops/pagefuse/cache/insert_op.h"
 #include "pagefuse/ops/pagefuse/turboquant/turboquant.h"
-#include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -27,17 +23,16 @@ constexpr Ports kIn({
 constexpr Ports kOut({{"kv_cache_out", "uint8", "as kv_cache"}});
 
 constexpr TurboQuantPorts kPorts = TurboQuantPortsOf(kIn);
+constexpr InsertPorts kInsert = InsertPortsOf(kIn);
 
 absl::Status CheckRotation(ShapeContext& c) { return CheckRotationGiven(c, kPorts, c.size("D")); }
 
 absl::Status Validate(const KernelArgs& args) {
-  const TensorArg& cache = args.input(kIn["kv_cache"]);
-  PF_RETURN_IF_ERROR(CheckSlots(args, kIn["slot_mapping"], cache.dim(0), cache.dim(1)));
+  PF_RETURN_IF_ERROR(ValidSlots(kInsert)(args));
   return ValidateCentroids(args, kPorts);
 }
 
-absl::StatusOr<std::pair<TurboQuantInsertCall, std::vector<SlotWrite>>> MakeCall(
-    const KernelArgs& args) {
+absl::StatusOr<TurboQuantInsertCall> MakeCall(const KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const TurboQuantAttributes attributes, ReadTurboQuantAttributes(*args.node));
   const TensorArg& key = args.input(kIn["key"]);
   TurboQuantInsertCall call;
@@ -48,7 +43,8 @@ absl::StatusOr<std::pair<TurboQuantInsertCall, std::vector<SlotWrite>>> MakeCall
   call.value = args.input(kIn["value"]).as<const uint8_t>();
   call.heads = key.dim(1);
   call.slots = TurboQuantSlots(args.output(0));
-  return std::pair(call, SlotWrites(args.input(kIn["slot_mapping"])));
+  call.writes = SlotWrites(args.input(kInsert.slot_mapping));
+  return call;
 }
 
 // What decides the nodes besides the bits.
@@ -85,11 +81,11 @@ std::string BodyText(const InsertText& text) {
   w.Set("cache_shape", "Shape (kv_cache)");
   w.Set("kv_cache_out", "Reshape (new, cache_shape)");
   const bool tables = body.has_rotated_keys();
-  const std::string inputs = JoinNames({"key", "value", "kv_cache", "slot_mapping",
-                                        tables && body.has_rotation ? "rotation" : "",
-                                        tables && body.has_centroids ? "centroids" : ""});
-  return StrCat("<domain: \"pagefuse\", opset_import: [\"\" : 26]>\nTurboQuantInsert (", inputs,
-                ") => (kv_cache_out) {\n", SlotNodes(), w.lines(), "}\n");
+  return StrCat("<domain: \"pagefuse\", opset_import: [\"\" : 26]>\n",
+                "TurboQuantInsert (key, value, kv_cache, slot_mapping",
+                tables && body.has_rotation ? ", rotation" : "",
+                tables && body.has_centroids ? ", centroids" : "", ") => (kv_cache_out) {\n",
+                SlotNodes(), w.lines(), "}\n");
 }
 
 absl::StatusOr<std::string> Decompose(const Node& node) {
@@ -115,17 +111,15 @@ OpDef TurboQuantInsertDef() {
         "zero. A negative slot is skipped; of two tokens with one slot the later wins.")
       .Inputs(kIn)
       .Outputs(kOut);
-  return AddTurboQuantBits(op)
+  AddTurboQuantBits(op)
       .Types("T", {kFloat, kFloat16, kBfloat16})
-      .Types("I", {kInt64, kInt32})
       .Let("slot_bytes", "bytes of a slot, by D, key_bits and value_bits",
            SlotBytes("D", kIn["key"]))
       .InferShapes(CheckRotation)
       .Validate(Validate)
-      .Decomposition(Decompose)
-      .Alias(kOut["kv_cache_out"], kIn["kv_cache"])
-      .AddKernel({.name = "reference", .run = RunCall<MakeCall, InsertTurboQuant>})
-      .AddKernel({.name = "hwy", .priority = 10, .run = RunCall<MakeCall, InsertTurboQuantHwy>});
+      .Decomposition(Decompose);
+  return DeclareInsert(op, RunCall<MakeCall, InsertTurboQuant>,
+                       RunCall<MakeCall, InsertTurboQuantHwy>);
 }
 
 }  // namespace pagefuse::pagefuse_ops

@@ -49,7 +49,11 @@ bool Holds(DataType type, const IndexExpr& form) {
   const double most = std::ldexp(1.0, BitWidth(type) - (IsSigned(type) ? 1 : 0));
   const double least = IsSigned(type) ? -most : 0;
   const Dim lower = form.Lower(), upper = form.Upper();
-  if (!lower.known() || !upper.known()) return type == DataType::kInt64;
+  if (!lower.known() || !upper.known()) {
+    // What is cast is a mask, of 0 and 1, or no index.
+    return type == DataType::kInt64 ||
+           (form.symbol() && form.symbol()->kind == IndexSymbol::Kind::kLoad);
+  }
   double low = static_cast<double>(lower.offset()), high = static_cast<double>(upper.offset());
   for (const auto& [symbol, factor] : lower.terms()) low += kLongest * std::min<int64_t>(factor, 0);
   for (const auto& [symbol, factor] : upper.terms())

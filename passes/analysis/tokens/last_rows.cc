@@ -56,8 +56,7 @@ bool NormalisesLastAxis(const Node& node) {
 
 bool MultipliesRows(const Node& node) {
   if (node.Is("MatMulNBits", "com.microsoft") ||
-      IsAnyOf(node, {"GatedLinear", "GatedLinearNBits", "GatedLinearBf16", "MatMulBf16"},
-              "pagefuse")) {
+      IsAnyOf(node, {"GatedLinear", "Linear"}, "pagefuse")) {
     return true;
   }
   const bool fused = node.Is("FusedMatMul", "com.microsoft") && IntOr(node, "transA", 0) == 0;

@@ -36,11 +36,6 @@ absl::StatusOr<TokenAxes> GatherBlockQuantizedRule(const RowsNode& node) {
   return GatherAlong(node, node.Axis(node.Int("gather_axis", 0)));
 }
 
-absl::StatusOr<TokenAxes> GatherBf16Rule(const RowsNode& node) {
-  if (!node.fixed(0)) return node.Mixes("its table depends on tokens");
-  return GatherAlong(node, 0);
-}
-
 // Data, indices (and updates) have the same axes; the op works along one of them.
 absl::StatusOr<TokenAxes> ElementsRule(const RowsNode& node) {
   TokenAxes axes;
@@ -103,7 +98,6 @@ const TokenRules& IndexingRules() {
       {".ScatterElements", ElementsRule},
       {".ScatterND", ScatterNdRule},
       {"com.microsoft.GatherBlockQuantized", GatherBlockQuantizedRule},
-      {"pagefuse.GatherBf16", GatherBf16Rule},
   };
   return rules;
 }

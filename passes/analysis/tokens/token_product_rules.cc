@@ -187,13 +187,9 @@ const TokenRules& ProductRules() {
       {"com.microsoft.MoE", MixtureRule},
       {"com.microsoft.QMoE", MixtureRule},
       {"pagefuse.GatedLinear", RowsTimesFixedRule},
-      {"pagefuse.GatedLinearBf16", RowsTimesFixedRule},
-      {"pagefuse.GatedLinearNBits", RowsTimesFixedRule},
       {"pagefuse.GroupedMatMul", GroupedRule},
-      {"pagefuse.GroupedMatMulBf16", GroupedRule},
-      {"pagefuse.GroupedMatMulNBits", GroupedRule},
       {"pagefuse.HyperConnectionMix", RowsTimesFixedRule},
-      {"pagefuse.MatMulBf16", RowsTimesFixedRule},
+      {"pagefuse.Linear", RowsTimesFixedRule},
   };
   return rules;
 }

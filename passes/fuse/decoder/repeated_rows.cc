@@ -18,9 +18,7 @@ namespace pagefuse {
 namespace {
 
 bool TakesRowsOfExperts(const Node& node) {
-  return (node.Is("GroupedMatMul", "pagefuse") || node.Is("GroupedMatMulNBits", "pagefuse") ||
-          node.Is("GroupedMatMulBf16", "pagefuse")) &&
-         IntOr(node, "repeat", 1) == 1;
+  return node.Is("GroupedMatMul", "pagefuse") && IntOr(node, "repeat", 1) == 1;
 }
 
 absl::StatusOr<bool> Rewrite(Graph& graph, Node* node, const SymbolicContents& contents) {

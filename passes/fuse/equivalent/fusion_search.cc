@@ -155,12 +155,13 @@ std::vector<Value*> FusionSearch::Candidates(const Attempt& attempt, const Fusio
 
 absl::StatusOr<bool> FusionSearch::Try(Attempt& attempt) {
   const auto region = RegionBetween(attempt.bound, attempt.output_values, region_scope_);
-  const std::string& at = attempt.outputs[0].value->name();
   if (!region.ok()) return false;
   const auto miss = [&](const absl::Status& status) {
     const int nodes = static_cast<int>(region->nodes.size());
-    MissedMatch& nearest = misses_[{attempt.rule, at}];
-    if (nodes > nearest.matched_nodes) {
+    for (const OutputSpec& output : attempt.outputs) {
+      const std::string& at = output.value->name();
+      MissedMatch& nearest = misses_[{attempt.rule, at}];
+      if (nodes <= nearest.matched_nodes) continue;
       nearest = {attempt.rule, at, std::string(StdView(status.message())), nodes};
     }
     return false;

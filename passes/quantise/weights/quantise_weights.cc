@@ -1,17 +1,18 @@
-// quantise-weights: constant matrices of products and tables become bfloat16, or codes of 4 or 8 bits
-// in blocks of 32, symmetric. What a product sums over runs along the blocks:
+// quantise-weights: constant matrices of products and tables get a format of weights
+// (weight_format.h). As rows of bfloat16:
 //
-//   y = MatMul (x, w)              =>  y = com.microsoft.MatMulNBits (x, codes, scales)
-//   y = pagefuse.GatedLinear (..)  =>  y = pagefuse.GatedLinearNBits (..)
-//   y = pagefuse.GroupedMatMul (..) => y = pagefuse.GroupedMatMulNBits (..), expert by expert
-//   y = Gather (table, ids)        =>  y = com.microsoft.GatherBlockQuantized (codes, ids, scales)
+//   y = MatMul (x, w)           =>  y = pagefuse.Linear (x, rows)
+//   y = Gather (table, ids)     =>  y = Cast <to = float> (Gather (rows, ids))
 //
-// As bfloat16, in the order in which products read them, so that a file's memory is what kernels run
-// on: pagefuse.MatMulBf16, GatedLinearBf16, GroupedMatMulBf16 and GatherBf16.
+// As codes of 4 or 8 bits in blocks of 32 along what a product sums over, symmetric:
+//
+//   y = MatMul (x, w)           =>  y = com.microsoft.MatMulNBits (x, codes, scales)
+//   y = Gather (table, ids)     =>  y = com.microsoft.GatherBlockQuantized (codes, ids, scales)
+//
+// pagefuse.GatedLinear and GroupedMatMul (expert by expert) take both in place of their weights.
 //
 // A matrix that several nodes read is stored once: the table of embeddings and a tied head share
 // their memory.
-#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -25,12 +26,12 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
-#include "pagefuse/ops/kernels/formats/weight_choice.h"
+#include "pagefuse/ops/kernels/formats/weight_format.h"
 #include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/edit/similar_names.h"
 #include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/quantise/quantise.h"
-#include "pagefuse/passes/quantise/weights/packed_weights.h"
+#include "pagefuse/passes/quantise/weights/stored_weights.h"
 #include "pagefuse/passes/quantise/weights/weight_matches.h"
 
 namespace pagefuse {
@@ -84,16 +85,15 @@ class Exclusions {
 
 class Rewriter {
  public:
-  Rewriter(Model& model, PassContext& context, int bits)
+  Rewriter(Model& model, PassContext& context, const WeightFormat& format)
       : model_(model),
         context_(context),
-        bits_(bits),
+        format_(format),
         excluded_(context.Option("weights_exclude", "")) {}
 
   absl::StatusOr<bool> Run() {
     for (const GraphScope& scope : AllGraphs(model_)) {
-      codes_.clear();
-      packed_.emplace(*scope.graph);
+      stored_.emplace(*scope.graph, format_);
       for (Node* node : NodesOf(*scope.graph)) PF_RETURN_IF_ERROR(Visit(scope, node));
     }
     PF_RETURN_IF_ERROR(excluded_.CheckUsed());
@@ -102,8 +102,9 @@ class Rewriter {
 
  private:
   absl::Status Visit(const GraphScope& scope, Node* node) {
-    if (bits_ == kBf16Bits && RoundsInFloat(*node)) return RoundActivations(node);
-    const absl::StatusOr<WeightMatch> site = WeightMatchOf(node, bits_);
+    if (format_.layout == WeightLayout::kRows && RoundsInFloat(*node))
+      return RoundActivations(node);
+    const absl::StatusOr<WeightMatch> site = WeightMatchOf(node, format_);
     if (!site.ok()) {
       context_.AddMissedMatch(kName, NodeLabel(*node), StdView(site.status().message()));
       return absl::OkStatus();
@@ -113,8 +114,7 @@ class Rewriter {
       context_.AddMissedMatch(kName, NodeLabel(*node), StrCat("\"", *pattern, "\" is excluded"));
       return absl::OkStatus();
     }
-    const absl::StatusOr<Node*> made =
-        bits_ == kBf16Bits ? Packed(*scope.graph, *site) : Coded(*scope.graph, *site);
+    const absl::StatusOr<Node*> made = stored_->Put(*site);
     if (!made.ok()) {
       return absl::Status(made.status().code(),
                           StrCat(kName, ": ", node->Description(), ": ", made.status().message()));
@@ -124,24 +124,6 @@ class Rewriter {
     Replace(scope, *made, node);
     for (const std::string& name : names) EraseUnused(scope, name);
     return context_.Rewrote(model_, kName);
-  }
-
-  absl::StatusOr<Node*> Packed(Graph& graph, const WeightMatch& site) {
-    PF_ASSIGN_OR_RETURN(Value * packed, packed_->Of(site));
-    return PutPacked(graph, site, packed);
-  }
-
-  absl::StatusOr<Node*> Coded(Graph& graph, const WeightMatch& site) {
-    std::vector<CodeValues> codes;
-    for (const WeightUse& weight : site.weights) {
-      const auto stored = CodesOf(graph, weight);
-      if (!stored.ok()) {
-        return absl::Status(stored.status().code(), StrCat("weight \"", weight.value->name(),
-                                                           "\": ", stored.status().message()));
-      }
-      codes.push_back(*stored);
-    }
-    return PutCodes(graph, site, codes, bits_);
   }
 
   // Products with codes keep those: where they leave the activations' precision open, many rows are
@@ -162,22 +144,6 @@ class Rewriter {
     return context_.Rewrote(model_, kName);
   }
 
-  // Those of the matrix, stored once.
-  absl::StatusOr<CodeValues> CodesOf(Graph& graph, const WeightUse& weight) {
-    const WeightMatrix& matrix = weight.matrix;
-    Stored& stored = codes_[{matrix.tensor->data(), matrix.columns_sum}];
-    CodeValues& known = stored.values;
-    if (known.codes != nullptr) return known;
-    stored.matrix = *matrix.tensor;
-    PF_ASSIGN_OR_RETURN(WeightCodes made, QuantiseMatrix(matrix, bits_));
-    const std::string& name = weight.value->name();
-    known.codes =
-        graph.AddInitializer(graph.UniqueName(StrCat(name, ".int", bits_)), std::move(made.codes));
-    known.scales =
-        graph.AddInitializer(graph.UniqueName(StrCat(name, ".scales")), std::move(made.scales));
-    return known;
-  }
-
   void Replace(const GraphScope& scope, Node* made, Node* old) {
     int64_t& version = (*scope.opsets)[std::string(made->domain())];
     if (version == 0) version = 1;
@@ -194,35 +160,28 @@ class Rewriter {
     scope.graph->EraseValue(value);
   }
 
-  struct Stored {
-    CodeValues values;
-    Tensor matrix;  // keeps the memory, which it is known by
-  };
-
   Model& model_;
   PassContext& context_;
-  const int bits_;
+  const WeightFormat& format_;
   Exclusions excluded_;
-  // By memory, and which way it is summed.
-  std::map<std::pair<const void*, bool>, Stored> codes_;
-  std::optional<PackedWeights> packed_;
+  std::optional<StoredWeights> stored_;
   bool changed_ = false;
 };
 
 absl::StatusOr<bool> Quantise(Model& model, PassContext& context) {
-  const auto choice = FindWeightChoice(context.Option("weights", "float32"));
-  if (!choice.ok()) {
-    return absl::InvalidArgumentError(StrCat(kName, ": ", choice.status().message()));
+  const auto format = FindWeightFormat(context.Option("weights", "float32"));
+  if (!format.ok()) {
+    return absl::InvalidArgumentError(StrCat(kName, ": ", format.status().message()));
   }
-  if (choice->bits == 0) return false;
-  return Rewriter(model, context, choice->bits).Run();
+  if (format->changes_nothing()) return false;
+  return Rewriter(model, context, *format).Run();
 }
 
 }  // namespace
 
 std::unique_ptr<Pass> QuantiseWeights() {
   std::vector<std::string> choices;
-  for (const WeightChoice& choice : WeightChoices()) choices.emplace_back(choice.name);
+  for (const WeightFormat& format : WeightFormats()) choices.emplace_back(format.name);
   return MakePass(
       kName,
       "Stores constant matrices of products, of experts, and tables as bfloat16 or codes of 4 or 8 "

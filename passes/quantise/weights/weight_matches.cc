@@ -9,9 +9,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/tensor/absent_tensor.h"
-#include "pagefuse/ops/kernels/formats/weight_choice.h"
 #include "pagefuse/ops/kernels/linalg/nbits_quantise.h"
-#include "pagefuse/passes/edit/graph_builder.h"
 #include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/edit/node_walk.h"
 
@@ -113,8 +111,15 @@ absl::StatusOr<WeightMatch> GemmSite(Node* node) {
                      shape ? shape->ToString() : "an unknown shape"));
 }
 
+// Rows of bfloat16, or codes, under floats.
+bool HasFormat(const Node& node, int weight) {
+  return node.input(0)->dtype() == DataType::kFloat &&
+         node.input(weight)->dtype() != DataType::kFloat;
+}
+
 // Experts are quantised each by itself: blocks run along what their products sum over.
 absl::StatusOr<WeightMatch> GroupedSite(Node* node) {
+  if (HasFormat(*node, 2)) return WeightMatch{};
   PF_ASSIGN_OR_RETURN(const WeightUse weight,
                       MatrixOf(node->input(2), IntOr(*node, "transB", 0) != 0, kStack));
   if (IsComputed(weight)) return WeightMatch{};
@@ -123,6 +128,7 @@ absl::StatusOr<WeightMatch> GroupedSite(Node* node) {
 }
 
 absl::StatusOr<WeightMatch> GatedSite(Node* node) {
+  if (HasFormat(*node, 1)) return WeightMatch{};
   WeightMatch site{.node = node};
   for (const int input : {1, 2}) {
     PF_ASSIGN_OR_RETURN(const WeightUse weight,
@@ -185,15 +191,15 @@ absl::StatusOr<WeightMatch> TableSite(Node* node) {
 }
 
 // Rows of codes in a table are whole bytes and blocks only of widths that blocks divide.
-absl::Status CheckBlocks(const WeightMatch& site) {
+absl::Status CheckBlocks(const WeightMatch& site, const WeightFormat& format) {
   const WeightUse& table = site.weights[0];
-  if (!site.is_table || table.matrix.k() % kWeightBlock == 0) return absl::OkStatus();
+  if (!site.is_table || table.matrix.k() % format.block == 0) return absl::OkStatus();
   return Kept(StrCat("table \"", table.value->name(), "\": expected rows of a multiple of ",
-                     kWeightBlock, " numbers, got ", table.matrix.k()));
+                     format.block, " numbers, got ", table.matrix.k()));
 }
 
 // Products of half types keep their type.
-absl::Status CheckPackable(const WeightMatch& site) {
+absl::Status CheckRows(const WeightMatch& site) {
   for (const WeightUse& weight : site.weights) {
     PF_RETURN_IF_ERROR(ExpectFloat(weight));
   }
@@ -211,66 +217,18 @@ constexpr SiteOp kSiteOps[] = {
     {"", "Gather", TableSite},  {"pagefuse", "GroupedMatMul", GroupedSite},
 };
 
-// The table's rows are those of a product's codes: both read the same memory.
-Value* TableOf(Graph& graph, const WeightMatch& site, Value* codes, int bits) {
-  const WeightMatrix& matrix = site.weights[0].matrix;
-  auto rows = codes->initializer()->Reshaped({matrix.n(), matrix.k() * bits / 8});
-  return graph.AddInitializer(graph.UniqueName(codes->name() + ".rows"), *std::move(rows));
-}
-
 }  // namespace
 
-absl::StatusOr<WeightMatch> WeightMatchOf(Node* node, int bits) {
+absl::StatusOr<WeightMatch> WeightMatchOf(Node* node, const WeightFormat& format) {
   for (const SiteOp& op : kSiteOps) {
     if (!node->Is(op.op, op.domain)) continue;
     PF_ASSIGN_OR_RETURN(WeightMatch site, op.site(node));
     if (site.weights.empty()) return site;
-    PF_RETURN_IF_ERROR(bits == kBf16Bits ? CheckPackable(site) : CheckBlocks(site));
+    PF_RETURN_IF_ERROR(format.layout == WeightLayout::kRows ? CheckRows(site)
+                                                            : CheckBlocks(site, format));
     return site;
   }
   return WeightMatch{};
-}
-
-Node* PutOver(Graph& graph, const WeightMatch& site, const StoredOp& op, std::vector<Value*> inputs,
-              const Attributes& attributes) {
-  Node* old = site.node;
-  GraphBuilder builder(graph, old, old->output(0)->name());
-  Node* made = builder.AddNode(op.domain, op.op, std::move(inputs), 1);
-  for (std::string_view name : {"repeat", "activation", "limit"}) {
-    const bool kept = name == "repeat" ? site.is_grouped : site.is_gated();
-    if (kept && old->attribute(name)) made->SetAttribute(name, *old->attribute(name));
-  }
-  attributes.SetOn(*made);
-  made->name = old->name;
-  made->metadata = old->metadata;
-  made->output(0)->set_dtype(old->output(0)->dtype());
-  if (old->output(0)->shape()) made->output(0)->set_shape(*old->output(0)->shape());
-  return made;
-}
-
-Node* PutCodes(Graph& graph, const WeightMatch& site, const std::vector<CodeValues>& codes,
-               int bits) {
-  constexpr int64_t kInt8Activations = 4;
-  const Node& old = *site.node;
-  if (site.is_table) {
-    Value* table = TableOf(graph, site, codes[0].codes, bits);
-    return PutOver(
-        graph, site, {"GatherBlockQuantized", kMicrosoft}, {table, old.input(1), codes[0].scales},
-        {{"gather_axis", 0}, {"quantize_axis", 1}, {"block_size", kWeightBlock}, {"bits", bits}});
-  }
-  const WeightMatrix& matrix = site.weights[0].matrix;
-  const Attributes sizes = {{"K", matrix.k()},
-                            {"N", matrix.n()},
-                            {"bits", bits},
-                            {"block_size", kWeightBlock},
-                            {"accuracy_level", kInt8Activations}};
-  std::vector<Value*> inputs = {old.input(0)};
-  if (site.is_grouped) inputs.push_back(old.input(1));
-  for (const CodeValues& one : codes) inputs.insert(inputs.end(), {one.codes, one.scales});
-  if (site.is_grouped) return PutOver(graph, site, {"GroupedMatMulNBits"}, inputs, sizes);
-  if (site.is_gated()) return PutOver(graph, site, {"GatedLinearNBits"}, inputs, sizes);
-  if (site.bias != nullptr) inputs.insert(inputs.end(), {nullptr, nullptr, site.bias});
-  return PutOver(graph, site, {"MatMulNBits", kMicrosoft}, inputs, sizes);
 }
 
 }  // namespace pagefuse

@@ -1,14 +1,12 @@
-// Nodes whose constant matrices can be stored as codes, and how they are rewritten.
+// Nodes whose constant matrices can be stored in a format of weights.
 #pragma once
 
-#include <string_view>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #include "pagefuse/ir/graph/graph.h"
-#include "pagefuse/passes/edit/attributes.h"
+#include "pagefuse/ops/kernels/formats/weight_format.h"
 #include "pagefuse/passes/quantise/weights/weight_codes.h"
 
 namespace pagefuse {
@@ -30,30 +28,9 @@ struct WeightMatch {
   bool is_gated() const { return weights.size() == 2; }
 };
 
-// The use of a node for numbers of `bits` (WeightChoice); OK and without weights for one that is
-// none (another op, a product of two computed values); FailedPrecondition with what was expected and
-// found for one whose weights stay as they are.
-absl::StatusOr<WeightMatch> WeightMatchOf(Node* node, int bits);
-
-// An op over stored weights.
-struct StoredOp {
-  std::string_view op;
-  std::string_view domain = "pagefuse";
-};
-// Puts it in place of the use's node, with what that says of its activation or its rows, then with
-// `attributes`; returns it. It has the name, the metadata, and the output's type and shape.
-Node* PutOver(Graph& graph, const WeightMatch& use, const StoredOp& op, std::vector<Value*> inputs,
-              const Attributes& attributes);
-
-// Codes and scales in a graph.
-struct CodeValues {
-  Value* codes = nullptr;
-  Value* scales = nullptr;
-};
-
-// Puts the op over codes, one pair a weight, in place of the use's node; returns it. It has the
-// outputs' types and shapes.
-Node* PutCodes(Graph& graph, const WeightMatch& use, const std::vector<CodeValues>& codes,
-               int bits);
+// The use of a node for a format; OK and without weights for one that is none (another op, a product
+// of two computed values, weights that have a format already); FailedPrecondition with what was
+// expected and found for one whose weights stay as they are.
+absl::StatusOr<WeightMatch> WeightMatchOf(Node* node, const WeightFormat& format);
 
 }  // namespace pagefuse

@@ -1,0 +1,103 @@
+// What the vector loops over integers of nbits_int8_*.cc share. For foreach_target.
+#if defined(PAGEFUSE_KERNELS_LINALG_NBITS_INT8_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef PAGEFUSE_KERNELS_LINALG_NBITS_INT8_INL_H_
+#undef PAGEFUSE_KERNELS_LINALG_NBITS_INT8_INL_H_
+#else
+#define PAGEFUSE_KERNELS_LINALG_NBITS_INT8_INL_H_
+#endif
+
+#include <bit>
+#include <cstdint>
+
+#include "hwy/highway.h"
+
+#include "pagefuse/ops/kernels/linalg/nbits_int8_hwy.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace pagefuse {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using DF = hn::ScalableTag<float>;
+using D32 = hn::RebindToSigned<DF>;
+using D8 = hn::Repartition<int8_t, DF>;
+using DU8 = hn::Repartition<uint8_t, DF>;
+using VF = hn::Vec<DF>;
+using V32 = hn::Vec<D32>;
+using V8 = hn::Vec<D8>;
+using VU8 = hn::Vec<DU8>;
+
+constexpr int64_t kLanes = hn::MaxLanes(DF());
+constexpr int64_t kVectorBytes = 4 * kLanes;
+
+#if HWY_ARCH_X86 && HWY_TARGET > HWY_AVX3_DL
+// Sums of four products in each lane. The sums of two that come before must fit int16.
+HWY_INLINE V32 SmallQuads(VU8 codes, V8 x) {
+#if HWY_TARGET <= HWY_AVX3
+  return V32{_mm512_madd_epi16(_mm512_maddubs_epi16(codes.raw, x.raw), _mm512_set1_epi16(1))};
+#elif HWY_TARGET <= HWY_AVX2
+  return V32{_mm256_madd_epi16(_mm256_maddubs_epi16(codes.raw, x.raw), _mm256_set1_epi16(1))};
+#else
+  return V32{_mm_madd_epi16(_mm_maddubs_epi16(codes.raw, x.raw), _mm_set1_epi16(1))};
+#endif
+}
+#endif
+
+// sums + the products of four codes and four integers, which lie in [-127, 127], in each lane.
+template <int kBits>
+HWY_INLINE V32 AddQuads(V32 sums, VU8 codes, V8 x) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3_DL
+  // Highway asks the processor for AVX512-VNNI before it takes AVX3_DL, but (1.0.3) the compiler
+  // for AVX-VNNI: no intrinsic.
+  asm("vpdpbusd %2, %1, %0" : "+v"(sums.raw) : "v"(codes.raw), "v"(x.raw));
+  return sums;
+#elif HWY_ARCH_X86
+  if constexpr (kBits == 4) return hn::Add(sums, SmallQuads(codes, x));
+  // 127 * 127 * 2 and 128 * 127 * 2 are int16, 255 * 127 * 2 is not.
+  const auto top = hn::Set(DU8(), 0x80);
+  sums = hn::Add(sums, SmallQuads(hn::AndNot(top, codes), x));
+  return hn::Add(sums, SmallQuads(hn::And(top, codes), x));
+#else
+  const hn::Repartition<int16_t, DF> d16;
+  const auto c = hn::BitCast(hn::Repartition<uint16_t, DF>(), codes);
+  const auto q = hn::BitCast(d16, x);
+  auto other = hn::Zero(D32());
+  const auto even = hn::And(hn::BitCast(d16, c), hn::Set(d16, 0xFF));
+  sums = hn::ReorderWidenMulAccumulate(D32(), even, hn::ShiftRight<8>(hn::ShiftLeft<8>(q)), sums,
+                                       other);
+  sums = hn::ReorderWidenMulAccumulate(D32(), hn::BitCast(d16, hn::ShiftRight<8>(c)),
+                                       hn::ShiftRight<8>(q), sums, other);
+  return hn::RearrangeToOddPlusEven(sums, other);
+#endif
+}
+
+// Where the integers of x lie for the codes from byte `at` of a chunk on (Int8Rows); those of the
+// high halves are 64 bytes behind those of the low ones.
+template <int kBits>
+HWY_INLINE int64_t PlaceInX(int64_t at) {
+  return kBits == 4 ? at + at / 64 * 64 : at;
+}
+
+// What a product has of W, beside its codes.
+struct WeightShape {
+  int64_t row_bytes;
+  int64_t x_blocks;  // of 32 elements
+  int64_t blocks;    // of scales
+  int shift;         // x's blocks in one of W's, as a power of two
+  float centre;      // the zero point of all; of other ones see the products with the scales
+};
+
+HWY_INLINE WeightShape ShapeOf(const NBitsWeight& w) {
+  const int64_t x_in_w = w.block / kInt8Block;
+  return {.row_bytes = w.blocks() * w.block * w.bits / 8,
+          .x_blocks = w.blocks() * x_in_w,
+          .blocks = w.blocks(),
+          .shift = std::countr_zero(static_cast<uint64_t>(x_in_w)),
+          .centre = w.bits == 4 ? 8.0f : 128.0f};
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace pagefuse
+HWY_AFTER_NAMESPACE();
+
+#endif  // toggle

@@ -1,0 +1,126 @@
+// Weights that kernels read packed: who keeps rows, and that nothing changes with it.
+#include <string>
+#include <vector>
+
+#include "must.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/tensor/absent_tensor.h"
+#include "pagefuse/ir/text/text.h"
+#include "pagefuse/ops/evaluate/evaluate.h"
+#include "pagefuse/ops/kernels/numeric/small_float.h"
+#include "pagefuse/runtime/session.h"
+
+namespace pagefuse {
+namespace {
+
+// Whole blocks, which are packed where they lie, and parts of some.
+struct Sizes {
+  int64_t n, k;
+};
+constexpr Sizes kSizes[] = {{32, 64}, {19, 33}};
+
+Tensor Numbers(DataType type, std::vector<int64_t> dims) {
+  Tensor floats = Must(Tensor::Allocate(DataType::kFloat, std::move(dims)));
+  int64_t i = 0;
+  for (float& value : floats.mutable_values<float>()) value = static_cast<float>(i++ % 17 - 8) / 4;
+  if (type == DataType::kFloat) return floats;
+  Tensor rounded = Must(Tensor::Allocate(type, floats.dims()));
+  for (int64_t e = 0; e < floats.size(); ++e) {
+    rounded.mutable_values<Bfloat16>()[e] = Bfloat16(floats.values<float>()[e]);
+  }
+  return rounded;
+}
+
+// `body` over ids [3], x [2, K] and the constant w [N, K].
+Model ModelOf(const Sizes& s, const std::string& outputs, const std::string& body) {
+  Model model = Must(ParseModel(StrCat(
+      "<ir_version: 10, opset_import: [\"\" : 24, \"pagefuse\" : 1]> g (int64[3] ids, float[2, ",
+      s.k, "] x) => (", outputs, ") <bfloat16[", s.n, ", ", s.k, "] w = ...> {", body, "}")));
+  Value* w = model.graph->FindValue("w");
+  model.graph->SetInitializer(w, Numbers(DataType::kBfloat16, {s.n, s.k}));
+  return model;
+}
+
+constexpr char kTied[] = "r = Gather (w, ids) rows = Cast <to = 1> (r) y = pagefuse.Linear (x, w)";
+constexpr char kTiedOutputs[] = "float[3, K] rows, float[2, N] y";
+
+std::unique_ptr<Session> Load(Model model, const std::map<std::string, std::string>& kernels = {}) {
+  SessionOptions options;
+  options.optimise = false;
+  options.force_kernel = kernels;
+  return Must(Session::Create(std::move(model), options));
+}
+
+bool HoldsRows(const Session& session) {
+  return !IsAbsent(*session.model().graph->FindValue("w")->initializer());
+}
+
+std::vector<Tensor> RunOn(Session& session, const Sizes& s) {
+  return Must(session.Run({{"ids", Tensor::Of<int64_t>({3}, {s.n - 1, 0, -2})},
+                           {"x", Numbers(DataType::kFloat, {2, s.k})}}));
+}
+
+TEST(PackConstants, ATableAndATiedHeadAreInMemoryOnce) {
+  for (const Sizes& s : kSizes) {
+    const auto packed = Load(ModelOf(s, kTiedOutputs, kTied));
+    EXPECT_FALSE(HoldsRows(*packed));
+    EXPECT_EQ(packed->stats().packed_weight_bytes, 0);
+    const auto rows = Load(ModelOf(s, kTiedOutputs, kTied), {{"Linear", "reference"}});
+    EXPECT_TRUE(HoldsRows(*rows));
+    const std::vector<Tensor> got = RunOn(*packed, s), want = RunOn(*rows, s);
+    EXPECT_TRUE(got[0].IdenticalTo(want[0]));
+    // Sums of few quarters are exact in any order.
+    EXPECT_TRUE(got[1].IdenticalTo(want[1]));
+  }
+}
+
+TEST(PackConstants, ATableAloneStaysRows) {
+  const auto session =
+      Load(ModelOf(kSizes[0], "float[3, K] rows", "r = Gather (w, ids) rows = Cast <to = 1> (r)"));
+  EXPECT_TRUE(HoldsRows(*session));
+}
+
+TEST(PackConstants, WhatOthersReadIsCopied) {
+  for (const Sizes& s : kSizes) {
+    const auto session = Load(
+        ModelOf(s, "float[2, N] y, bfloat16[N, K] z", "y = pagefuse.Linear (x, w) z = Neg (w)"));
+    EXPECT_TRUE(HoldsRows(*session));
+    EXPECT_GE(session->stats().packed_weight_bytes, s.n * s.k * 2);
+    const Tensor negative = RunOn(*session, s)[1];
+    const Tensor w = Numbers(DataType::kBfloat16, {s.n, s.k});
+    for (int64_t i = 0; i < w.size(); ++i) {
+      ASSERT_EQ(static_cast<float>(negative.values<Bfloat16>()[i]),
+                -static_cast<float>(w.values<Bfloat16>()[i]));
+    }
+  }
+}
+
+// The memory of a model that its owner keeps is not packed in place.
+TEST(PackConstants, LeavesTheMemoryOfOthersAlone) {
+  const Model kept = ModelOf(kSizes[0], kTiedOutputs, kTied);
+  const Tensor w = *kept.graph->FindValue("w")->initializer();
+  const auto session = Load(ModelOf(kSizes[0], kTiedOutputs, kTied));
+  Model shared = ModelOf(kSizes[0], kTiedOutputs, kTied);
+  shared.graph->SetInitializer(shared.graph->FindValue("w"), w);
+  const auto second = Load(std::move(shared));
+  EXPECT_TRUE(w.IdenticalTo(Numbers(DataType::kBfloat16, {kSizes[0].n, kSizes[0].k})));
+  EXPECT_TRUE(RunOn(*session, kSizes[0])[1].IdenticalTo(RunOn(*second, kSizes[0])[1]));
+}
+
+TEST(PackConstants, BodiesOfNodesReadTheSame) {
+  const Sizes s = kSizes[0];
+  const auto session = Load(
+      ModelOf(s, "float[2, N] y",
+              "zero = Constant <value_int: int = 0> () some = Size (ids) c = Greater (some, zero) "
+              "y = If <then_branch = t () => (p) { p = pagefuse.Linear (x, w) }, "
+              "else_branch = e () => (q) { l = pagefuse.Linear (x, w) q = Neg (l) }> (c)"));
+  EXPECT_FALSE(HoldsRows(*session));
+  const auto plain = Load(ModelOf(s, "float[2, N] y", "y = pagefuse.Linear (x, w)"));
+  EXPECT_TRUE(RunOn(*session, s)[0].IdenticalTo(RunOn(*plain, s)[0]));
+}
+
+}  // namespace
+}  // namespace pagefuse
