@@ -6,6 +6,8 @@
 
 #include "op_cases.h"
 
+#include "pagefuse/base/str_cat.h"
+
 namespace pagefuse {
 namespace {
 
@@ -81,7 +83,7 @@ void AddTopK(OpCases& cases) {
     for (const int64_t columns : {4096, 32768, 131072}) {
       for (const int64_t rows : {1, 32}) {
         cases.push_back(
-            {"IndexerTopK", name + ("/" + Size(rows, columns)),
+            {"IndexerTopK", StrCat(name, "/", Size(rows, columns)),
              [=, order = order](int64_t) { return IndexerTopKCall(order, rows, columns); },
              [=](int64_t) -> Work { return {.bytes = rows * columns * 4, .rows = rows}; }});
         cases.back().layers = 1;
