@@ -142,8 +142,7 @@ void CacheLayout::AddStepFeeds(const std::vector<int64_t>& input_ids, const Step
   const auto tokens = static_cast<int64_t>(input_ids.size());
   const auto sequences = static_cast<int64_t>(step.seq_lens.size());
   auto add = [&](std::string name, Tensor tensor) {
-    if (std::count(inputs_.begin(), inputs_.end(), name) > 0)
-      feeds[std::move(name)] = std::move(tensor);
+    if (std::ranges::count(inputs_, name) > 0) feeds[std::move(name)] = std::move(tensor);
   };
   add("input_ids", Tensor::Of<int64_t>({tokens}, input_ids));
   add("positions", Tensor::Of<int64_t>({tokens}, step.positions));

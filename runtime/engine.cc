@@ -1,7 +1,6 @@
 #include "pagefuse/runtime/engine.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "pagefuse/base/status_macros.h"

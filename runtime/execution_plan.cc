@@ -4,8 +4,6 @@
 #include <numeric>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ops/registry/registry.h"
 #include "pagefuse/ops/schema/packing.h"
@@ -203,7 +201,7 @@ class Planner {
       if (pair_out != out || in >= static_cast<int>(step.inputs.size())) continue;
       const int input = step.inputs[in];
       if (input < 0 || plan_.values[input].placement != Placement::kArena) continue;
-      if (std::count(step.inputs.begin(), step.inputs.end(), input) != 1) continue;
+      if (std::ranges::count(step.inputs, input) != 1) continue;
       if (LastReadOfMemory(input) != step_index || TakenByOtherOutput(step, in)) continue;
       const Value* value = plan_.values[input].value;
       if (value->dtype() != output->dtype() || !value->shape() || !output->shape()) continue;
@@ -215,8 +213,7 @@ class Planner {
   }
 
   static bool TakenByOtherOutput(const PlannedStep& step, int in) {
-    return std::find(step.shares_input.begin(), step.shares_input.end(), in) !=
-           step.shares_input.end();
+    return std::ranges::find(step.shares_input, in) != step.shares_input.end();
   }
 
   void ExtendLifetimes() {

@@ -2,7 +2,6 @@
 // computed once for consecutive runs with the same shapes.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>

@@ -5,7 +5,6 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
-#include "pagefuse/ops/schema/output_bytes.h"
 #include "pagefuse/runtime/executor.h"
 
 namespace pagefuse {

@@ -60,9 +60,8 @@ class TokenReader {
       first = {file, std::move(ids)};
       return;
     }
-    const bool contained = std::all_of(ids.begin(), ids.end(), [&](int64_t id) {
-      return std::count(first.ids.begin(), first.ids.end(), id) > 0;
-    });
+    const bool contained =
+        std::ranges::all_of(ids, [&](int64_t id) { return std::ranges::count(first.ids, id) > 0; });
     if (contained) return;
     config_.contradictions.push_back(StrCat(name, " is ", Ids(first.ids), " in ", first.file,
                                             ", and ", Ids(ids), " in ", file,

@@ -34,12 +34,11 @@ const Value* PresentOf(const Graph& graph, const std::string& past) {
 // Caches of GroupQueryAttention have a length of their own, and what is in them counts for nothing
 // before the first token.
 bool IsReadByLength(const Value* past) {
-  return !past->uses().empty() &&
-         std::all_of(past->uses().begin(), past->uses().end(), [](const Use& use) {
-           return use.node->Is("GroupQueryAttention", "com.microsoft") &&
-                  (use.index == ports::GroupQueryAttention::kPastKey ||
-                   use.index == ports::GroupQueryAttention::kPastValue);
-         });
+  return !past->uses().empty() && std::ranges::all_of(past->uses(), [](const Use& use) {
+    return use.node->Is("GroupQueryAttention", "com.microsoft") &&
+           (use.index == ports::GroupQueryAttention::kPastKey ||
+            use.index == ports::GroupQueryAttention::kPastValue);
+  });
 }
 
 // A past of no tokens: one axis at least, the batch aside, is as long as the past is; or it is read
@@ -103,8 +102,8 @@ bool MayBeLogits(const Value* output) {
 absl::StatusOr<const Value*> LogitsOf(const Graph& graph, const PlainInputs& found) {
   std::vector<const Value*> candidates;
   for (const Value* output : graph.outputs()) {
-    const bool present = std::any_of(found.pasts.begin(), found.pasts.end(),
-                                     [&](const auto& past) { return past.output == output; });
+    const bool present =
+        std::ranges::any_of(found.pasts, [&](const auto& past) { return past.output == output; });
     if (!present && MayBeLogits(output)) candidates.push_back(output);
   }
   for (const Value* output : candidates) {

@@ -102,8 +102,7 @@ void AddToken(const Request& request, std::span<const float> logits, Progress& p
   if (sampled->logprobs) completion.logprobs.push_back(*std::move(sampled->logprobs));
   const bool forced = produced < request.forced.size();
   progress.tokens.push_back(forced ? request.forced[produced] : token);
-  const bool stopped =
-      !forced && std::count(request.stop_tokens.begin(), request.stop_tokens.end(), token) > 0;
+  const bool stopped = !forced && std::ranges::count(request.stop_tokens, token) > 0;
   const bool full = static_cast<int64_t>(completion.tokens.size()) >= request.max_new_tokens;
   if (stopped) completion.finish = FinishReason::kStop;
   const TokenLogprobs* logprobs =

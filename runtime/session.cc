@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <mutex>
 #include <numeric>
-#include <set>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
@@ -11,9 +10,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
-#include "pagefuse/base/thread_pool.h"
 #include "pagefuse/ir/graph/absent_data.h"
-#include "pagefuse/ir/graph/verify.h"
 #include "pagefuse/ir/onnx/onnx_io.h"
 #include "pagefuse/ir/tensor/machine_memory.h"
 #include "pagefuse/ops/infer/infer.h"

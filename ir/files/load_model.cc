@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <filesystem>
-#include <utility>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"

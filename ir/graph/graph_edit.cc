@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <functional>
 #include <queue>
-#include <type_traits>
 
 #include "absl/container/flat_hash_set.h"
 

@@ -171,8 +171,8 @@ class GraphVerifier {
       return std::pair(a.node, a.index) < std::pair(b.node, b.index);
     };
     std::vector<Use> a(seen.begin(), seen.end()), b = listed;
-    std::sort(a.begin(), a.end(), less);
-    std::sort(b.begin(), b.end(), less);
+    std::ranges::sort(a, less);
+    std::ranges::sort(b, less);
     return a == b;
   }
 
@@ -252,8 +252,7 @@ absl::Status CheckCalls(const Model& model) {
     }
   }
   if (placed == callers.size()) return absl::OkStatus();
-  const size_t stuck =
-      std::find_if(callers.begin(), callers.end(), [](int n) { return n > 0; }) - callers.begin();
+  const size_t stuck = std::ranges::find_if(callers, [](int n) { return n > 0; }) - callers.begin();
   return Invalid(FunctionPlace(model.functions[stuck]), ": functions call each other in a circle");
 }
 

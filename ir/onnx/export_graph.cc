@@ -1,7 +1,5 @@
 #include "pagefuse/ir/onnx/export_graph.h"
 
-#include <type_traits>
-
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/onnx/onnx_proto.h"
 #include "pagefuse/ir/onnx/type_proto.h"

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include <onnx/onnx_pb.h>
 
 #include "pagefuse/ir/graph/model.h"

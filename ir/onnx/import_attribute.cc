@@ -1,10 +1,8 @@
 #include <utility>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/onnx/import_graph.h"
 #include "pagefuse/ir/onnx/import_tensor.h"
-#include "pagefuse/ir/onnx/onnx_proto.h"
 
 namespace pagefuse {
 namespace {

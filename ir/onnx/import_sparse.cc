@@ -1,5 +1,4 @@
 #include <cstring>
-#include <utility>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"

@@ -8,7 +8,6 @@
 #include "absl/strings/str_split.h"
 
 #include "pagefuse/base/data_type.h"
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/graph/body_domains.h"
 
 namespace pagefuse {
@@ -55,9 +54,8 @@ void RestoreImports(onnx::ModelProto& model, int64_t opset) {
 // The entry of that key, which goes; nullopt if there is none.
 std::optional<std::string> TakeMetadata(onnx::ModelProto& model, std::string_view key) {
   auto& metadata = *model.mutable_metadata_props();
-  const auto entry =
-      std::find_if(metadata.begin(), metadata.end(),
-                   [key](const onnx::StringStringEntryProto& each) { return each.key() == key; });
+  const auto entry = std::ranges::find_if(
+      metadata, [key](const onnx::StringStringEntryProto& each) { return each.key() == key; });
   if (entry == metadata.end()) return std::nullopt;
   std::string value = entry->value();
   metadata.erase(entry);

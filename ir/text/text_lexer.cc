@@ -45,8 +45,7 @@ Excerpt ExcerptAround(std::string_view line, size_t column) {
 }  // namespace
 
 bool IsIdentifier(std::string_view name) {
-  return !name.empty() && IsIdentifierStart(name[0]) &&
-         std::all_of(name.begin(), name.end(), IsIdentifierPart);
+  return !name.empty() && IsIdentifierStart(name[0]) && std::ranges::all_of(name, IsIdentifierPart);
 }
 
 bool IsTypeKeyword(std::string_view name) {
@@ -170,7 +169,7 @@ Token TextLexer::ScanString(size_t begin) {
 absl::Status TextLexer::Error(const Token& token, std::string_view message) const {
   const size_t offset = static_cast<size_t>(token.text.data() - text_.data());
   const std::string_view before = text_.substr(0, offset);
-  const size_t line_number = 1 + std::count(before.begin(), before.end(), '\n');
+  const size_t line_number = 1 + std::ranges::count(before, '\n');
   const size_t last_break = before.rfind('\n');
   const size_t line_begin = last_break == std::string_view::npos ? 0 : last_break + 1;
   const size_t line_end = std::min(text_.find('\n', offset), text_.size());

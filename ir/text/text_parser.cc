@@ -109,7 +109,7 @@ absl::Status TextParser::ParseHeader(ParseKey parse_key) {
   do {
     const Token key = lexer_.Peek();
     if (key.kind != TokenKind::kIdentifier) return Unexpected("a key of the header");
-    if (std::find(seen.begin(), seen.end(), key.text) != seen.end()) {
+    if (std::ranges::find(seen, key.text) != seen.end()) {
       return lexer_.Error(key, StrCat("\"", key.text, "\" is given twice"));
     }
     seen.push_back(key.text);
@@ -205,7 +205,7 @@ absl::Status TextParser::ParseMetadata(Metadata& metadata) {
 absl::Status TextParser::ParseHexBytes(std::string& bytes) {
   const Token place = lexer_.Peek();
   PF_ASSIGN_OR_RETURN(const std::string hex, ParseString());
-  const bool good = hex.size() % 2 == 0 && std::all_of(hex.begin(), hex.end(), [](char c) {
+  const bool good = hex.size() % 2 == 0 && std::ranges::all_of(hex, [](char c) {
                       return absl::ascii_isxdigit(static_cast<unsigned char>(c));
                     });
   if (!good) return lexer_.Error(place, "expected an even number of hexadecimal digits");
@@ -228,8 +228,7 @@ absl::Status TextParser::ParseProperty(Properties& properties) {
   const Token key = lexer_.Peek();
   if (key.kind != TokenKind::kIdentifier)
     return Unexpected("doc_string, metadata_props or unknown_fields");
-  if (std::find(properties.seen.begin(), properties.seen.end(), key.text) !=
-      properties.seen.end()) {
+  if (std::ranges::find(properties.seen, key.text) != properties.seen.end()) {
     return lexer_.Error(key, StrCat("\"", key.text, "\" is given twice"));
   }
   properties.seen.push_back(key.text);

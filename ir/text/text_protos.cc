@@ -1,6 +1,5 @@
 // What texts and protobuf messages share: types that are no plain tensors, attributes that are kept
 // as bytes.
-#include <utility>
 
 #include "pagefuse/ir/onnx/onnx_proto.h"
 #include "pagefuse/ir/onnx/type_proto.h"

@@ -78,10 +78,9 @@ class Inference {
     for (const Value* input : graph.inputs()) AddSymbols(*input, given);
     std::erase_if(same_, [&](const auto& pair) {
       const auto& terms = pair.second.terms();
-      return !given.contains(pair.first) ||
-             !std::all_of(terms.begin(), terms.end(), [&](const auto& term) {
-               return given.contains(term.first) && !same_.contains(term.first);
-             });
+      return !given.contains(pair.first) || !std::ranges::all_of(terms, [&](const auto& term) {
+        return given.contains(term.first) && !same_.contains(term.first);
+      });
     });
     if (same_.empty()) return;
     const auto rename = [&](Value* value) {

@@ -12,8 +12,7 @@ namespace pagefuse {
 
 bool IsNonNegative(const Dim& dim) {
   if (!dim.known() || dim.offset() < 0) return false;
-  return std::all_of(dim.terms().begin(), dim.terms().end(),
-                     [](const Dim::Term& term) { return term.second >= 0; });
+  return std::ranges::all_of(dim.terms(), [](const Dim::Term& term) { return term.second >= 0; });
 }
 
 namespace {

@@ -4,7 +4,6 @@
 #include <map>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ops/schema/port_checks.h"

@@ -1,8 +1,6 @@
 // Checks that all nodes of a model have the inputs and outputs that their ops require.
 #pragma once
 
-#include <vector>
-
 #include "absl/status/status.h"
 
 #include "pagefuse/ir/graph/model.h"

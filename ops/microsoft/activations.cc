@@ -8,7 +8,6 @@
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ops/kernels/linalg/activation.h"
-#include "pagefuse/ops/kernels/numeric/convert.h"
 #include "pagefuse/ops/kernels/rows/elementwise_hwy.h"
 #include "pagefuse/ops/microsoft/tensor_values.h"
 #include "pagefuse/ops/onnx/element.h"

@@ -1,7 +1,6 @@
 #include "pagefuse/ops/microsoft/multi_head_attention.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"

@@ -6,7 +6,6 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/microsoft/gqa_parts.h"
-#include "pagefuse/ops/microsoft/tensor_values.h"
 
 namespace pagefuse::microsoft_ops {
 

@@ -10,7 +10,6 @@
 
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ops/kernels/numeric/convert.h"
 #include "pagefuse/ops/kernels/rows/elementwise_hwy.h"
 #include "pagefuse/ops/kernels/rows/rows_hwy.h"
 #include "pagefuse/ops/microsoft/tensor_values.h"

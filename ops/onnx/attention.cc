@@ -3,11 +3,9 @@
 #include "pagefuse/ops/onnx/attention.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <optional>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"

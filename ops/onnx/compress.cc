@@ -62,7 +62,7 @@ absl::Status InferCompress(ShapeContext& c) {
   if (const Tensor* tensor = c.input_tensor(1)) {
     const auto values = tensor->values<uint8_t>();
     count = Dim(static_cast<int64_t>(
-        std::count_if(values.begin(), values.end(), [](uint8_t value) { return value != 0; })));
+        std::ranges::count_if(values, [](uint8_t value) { return value != 0; })));
     const auto dims = x == nullptr ? std::nullopt : x->constant();
     if (dims) {
       PF_RETURN_IF_ERROR(PickedShape(c, count).status());  // the axis is one
@@ -120,8 +120,7 @@ template <typename T>
 Groups FindGroups(const T* x, const AxisView& view, bool sorted) {
   std::vector<int64_t> order(view.n);
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int64_t a, int64_t b) { return Compare(x, view, a, b) < 0; });
+  std::ranges::stable_sort(order, [&](int64_t a, int64_t b) { return Compare(x, view, a, b) < 0; });
   // By group in sorted order: its first index, which a stable sort puts in front.
   std::vector<int64_t> first;
   std::vector<int64_t> group_of(view.n);
@@ -132,8 +131,7 @@ Groups FindGroups(const T* x, const AxisView& view, bool sorted) {
   std::vector<int64_t> by_place(first.size());
   std::iota(by_place.begin(), by_place.end(), 0);
   if (!sorted) {
-    std::sort(by_place.begin(), by_place.end(),
-              [&](int64_t a, int64_t b) { return first[a] < first[b]; });
+    std::ranges::sort(by_place, [&](int64_t a, int64_t b) { return first[a] < first[b]; });
   }
   std::vector<int64_t> rank(first.size());
   Groups groups;

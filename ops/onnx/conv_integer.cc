@@ -8,7 +8,6 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/kernels/linalg/integer_product.h"
-#include "pagefuse/ops/kernels/numeric/convert.h"
 #include "pagefuse/ops/onnx/conv.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/window_columns.h"

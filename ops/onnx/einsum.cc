@@ -96,10 +96,9 @@ absl::StatusOr<Equation> ParseEquation(const Node& node) {
         node, StrCat("has ", equation.inputs.size(), " terms for ", node.num_inputs(), " inputs"));
   }
   for (char label : equation.output) {
-    const bool known =
-        std::any_of(equation.inputs.begin(), equation.inputs.end(),
-                    [&](const Term& term) { return term.find(label) != Term::npos; });
-    if (!known || std::count(equation.output.begin(), equation.output.end(), label) != 1) {
+    const bool known = std::ranges::any_of(
+        equation.inputs, [&](const Term& term) { return term.find(label) != Term::npos; });
+    if (!known || std::ranges::count(equation.output, label) != 1) {
       return Wrong(node, StrCat("output label '", std::string(1, label),
                                 "' must be one of the inputs', once"));
     }
@@ -112,8 +111,8 @@ absl::StatusOr<Equation> ParseEquation(const Node& node) {
 using Labels = std::vector<int>;
 
 absl::StatusOr<Labels> Expand(const Node& node, const Term& term, int rank) {
-  const int letters = static_cast<int>(
-      std::count_if(term.begin(), term.end(), [](char label) { return label != kEllipsis; }));
+  const int letters =
+      static_cast<int>(std::ranges::count_if(term, [](char label) { return label != kEllipsis; }));
   const bool exact = letters == static_cast<int>(term.size());
   if (letters > rank || (exact && letters != rank)) {
     return Wrong(node, StrCat("\"", term, "\" does not fit rank ", rank));
@@ -191,7 +190,7 @@ Loops LoopsOf(const KernelArgs& args, const EinsumPlan& plan) {
   Labels order = plan.output;
   for (const Labels& labels : plan.inputs) {
     for (int label : labels) {
-      if (std::find(order.begin(), order.end(), label) == order.end()) order.push_back(label);
+      if (std::ranges::find(order, label) == order.end()) order.push_back(label);
     }
   }
   Loops loops;
@@ -202,8 +201,7 @@ Loops LoopsOf(const KernelArgs& args, const EinsumPlan& plan) {
     int64_t stride = 1;
     for (size_t axis = plan.inputs[i].size(); axis-- > 0;) {
       const int64_t dim = args.inputs[i].dims[axis];
-      const size_t loop =
-          std::find(order.begin(), order.end(), plan.inputs[i][axis]) - order.begin();
+      const size_t loop = std::ranges::find(order, plan.inputs[i][axis]) - order.begin();
       // A label that a term repeats walks its diagonal; a dim of 1 is repeated.
       if (dim != 1) {
         strides[loop] += stride;

@@ -50,10 +50,7 @@ absl::Status RunExpand(KernelArgs& args) {
 
 absl::Status InferTile(ShapeContext& c) {
   const Shape* x = c.input_shape(0);
-  if (x == nullptr) {
-    c.SetOutput(0, c.input_type(0), std::nullopt);
-    return absl::OkStatus();
-  }
+  if (x == nullptr) return InferLikeInput(c);
   const std::optional<std::vector<Dim>> repeats = c.input_value(1);
   if (repeats && static_cast<int>(repeats->size()) != x->rank()) {
     return c.InputError(1,

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "pagefuse/base/packed_types.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ops/schema/shape_checks.h"
 

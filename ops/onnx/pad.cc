@@ -11,7 +11,6 @@
 #include "pagefuse/ops/kernels/numeric/convert.h"
 #include "pagefuse/ops/kernels/numeric/packed_elements.h"
 #include "pagefuse/ops/onnx/movement.h"
-#include "pagefuse/ops/onnx/strided_loop.h"
 #include "pagefuse/ops/schema/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
@@ -68,10 +67,7 @@ absl::Status CheckMode(const ShapeContext& c, const Dim& size, const Dim& before
 
 absl::Status InferPad(ShapeContext& c) {
   const Shape* x = c.input_shape(0);
-  if (x == nullptr) {
-    c.SetOutput(0, c.input_type(0), std::nullopt);
-    return absl::OkStatus();
-  }
+  if (x == nullptr) return InferLikeInput(c);
   PF_ASSIGN_OR_RETURN(const Pads pads, ReadPads(c, x->rank()));
   Shape y = *x;
   for (int i = 0; i < y.rank(); ++i) {

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
-#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -12,7 +11,6 @@
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
-#include "pagefuse/ops/kernels/rows/rows_hwy.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/pool_rows.h"
 #include "pagefuse/ops/onnx/window.h"

@@ -22,7 +22,6 @@
 #include "pagefuse/ops/kernels/rows/quantize_hwy.h"
 #include "pagefuse/ops/kernels/rows/rows_hwy.h"
 #include "pagefuse/ops/onnx/element.h"
-#include "pagefuse/ops/schema/op_def.h"
 #include "pagefuse/ops/schema/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
@@ -166,8 +165,7 @@ absl::Status InferQuantize(ShapeContext& context) {
   if (has_zero_point && type != otherwise) {
     return context.AttributeError("output_dtype", "differs from the type of y_zero_point");
   }
-  if (std::find(kNarrow.begin(), kNarrow.end(), type) == kNarrow.end() ||
-      type == DataType::kInt32) {
+  if (std::ranges::find(kNarrow, type) == kNarrow.end() || type == DataType::kInt32) {
     return context.AttributeError("output_dtype",
                                   StrCat(DataTypeName(type), " is no type to quantise to"));
   }

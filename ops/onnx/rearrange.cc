@@ -149,10 +149,7 @@ absl::StatusOr<std::vector<int>> CropAxes(const ShapeContext& c, int rank) {
 
 absl::Status InferCrop(ShapeContext& c) {
   const Shape* x = c.input_shape(0);
-  if (x == nullptr) {
-    c.SetOutput(0, c.input_type(0), std::nullopt);
-    return absl::OkStatus();
-  }
+  if (x == nullptr) return InferLikeInput(c);
   PF_ASSIGN_OR_RETURN(const std::vector<int> axes, CropAxes(c, x->rank()));
   const std::optional<std::vector<Dim>> sizes = c.input_value(1);
   if (sizes && sizes->size() != axes.size()) {

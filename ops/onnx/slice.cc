@@ -155,10 +155,7 @@ void SliceContents(ShapeContext& c, const SliceInputs& in) {
 
 absl::Status InferSlice(ShapeContext& c) {
   const Shape* x = c.input_shape(0);
-  if (x == nullptr) {
-    c.SetOutput(0, c.input_type(0), std::nullopt);
-    return absl::OkStatus();
-  }
+  if (x == nullptr) return InferLikeInput(c);
   PF_ASSIGN_OR_RETURN(const std::optional<SliceInputs> in, ReadInputs(c, x->rank()));
   Shape y = *x;
   if (!in) {

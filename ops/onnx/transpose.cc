@@ -18,10 +18,7 @@ absl::StatusOr<std::vector<int64_t>> Permutation(const Node& node, int rank) {
 
 absl::Status InferTranspose(ShapeContext& c) {
   const Shape* x = c.input_shape(0);
-  if (x == nullptr) {
-    c.SetOutput(0, c.input_type(0), std::nullopt);
-    return absl::OkStatus();
-  }
+  if (x == nullptr) return InferLikeInput(c);
   PF_ASSIGN_OR_RETURN(const std::vector<int64_t> perm, Permutation(c.node(), x->rank()));
   std::vector<int64_t> sorted = perm;
   std::sort(sorted.begin(), sorted.end());

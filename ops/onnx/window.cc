@@ -1,6 +1,5 @@
 #include "pagefuse/ops/onnx/window.h"
 
-#include <optional>
 #include <string>
 #include <utility>
 

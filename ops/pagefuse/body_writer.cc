@@ -1,7 +1,6 @@
 #include "pagefuse/ops/pagefuse/body_writer.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/ascii.h"
@@ -74,10 +73,6 @@ std::string BodyWriter::Ints(const std::vector<int64_t>& values) {
 std::string BodyWriter::Float(float value) {
   return Constant(NameOf(StrCat("f_", Digits(value))),
                   StrCat("value_float: float = ", Digits(value)));
-}
-
-std::string BodyWriter::IntAttribute(std::string_view attribute) {
-  return Constant(StrCat("attribute_", attribute), StrCat("value_int: int = @", attribute));
 }
 
 std::string BodyWriter::FloatAttribute(std::string_view attribute) {

@@ -48,7 +48,6 @@ class BodyWriter {
   std::string Float(float value);
   // One with a name of its own: name = Constant <attribute> ()
   std::string Constant(std::string name, std::string_view attribute);
-  std::string IntAttribute(std::string_view attribute);
   std::string FloatAttribute(std::string_view attribute);
 
   std::string Cast(const std::string& x, DataType to);

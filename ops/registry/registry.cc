@@ -4,9 +4,7 @@
 #include <atomic>
 #include <cstdio>
 #include <iterator>
-#include <memory>
 #include <tuple>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 

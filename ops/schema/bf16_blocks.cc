@@ -1,7 +1,5 @@
 #include "pagefuse/ops/schema/bf16_blocks.h"
 
-#include <utility>
-
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/tensor/resident_pages.h"
 #include "pagefuse/ops/kernels/linalg/packed_bf16.h"

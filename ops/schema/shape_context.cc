@@ -1,7 +1,6 @@
 #include "pagefuse/ops/schema/shape_context.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"

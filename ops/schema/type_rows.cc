@@ -70,11 +70,10 @@ class Rows {
   }
 
   bool IsOfInput(const std::string& variable) const {
-    return std::any_of(
-        signature_.inputs.begin(), signature_.inputs.end(), [&](const PortSignature& port) {
-          return std::any_of(port.type.begin(), port.type.end(),
-                             [&](const auto& each) { return each.second == variable; });
-        });
+    return std::ranges::any_of(signature_.inputs, [&](const PortSignature& port) {
+      return std::ranges::any_of(port.type,
+                                 [&](const auto& each) { return each.second == variable; });
+    });
   }
 
   void AddCondition(const PortCondition& condition) {
@@ -86,7 +85,7 @@ class Rows {
     Axis& axis = AxisOf(condition.name);
     const bool is_first = by_default != nullptr && *by_default == *condition.value;
     if (axis.values.empty()) axis.values = {std::string(kOther)};
-    if (std::count(axis.values.begin(), axis.values.end(), *condition.value) > 0) return;
+    if (std::ranges::count(axis.values, *condition.value) > 0) return;
     axis.values.insert(is_first ? axis.values.begin() : axis.values.end(), *condition.value);
   }
 
@@ -119,7 +118,7 @@ class Rows {
 
   // True if the combination says which of the types it is.
   bool Tells(const Choice<std::string>& choice) const {
-    return std::all_of(choice.begin(), choice.end(), [&](const auto& each) {
+    return std::ranges::all_of(choice, [&](const auto& each) {
       return !each.first || values_.count(each.first->name) > 0;
     });
   }
@@ -147,7 +146,7 @@ class Rows {
   }
 
   bool IsBoundByInput(std::string_view variable) const {
-    return std::any_of(op_.inputs().begin(), op_.inputs().end(), [&](const Port& port) {
+    return std::ranges::any_of(op_.inputs(), [&](const Port& port) {
       const PortSignature& signature = signature_.inputs[&port - op_.inputs().data()];
       return Here(signature.type) == variable && VariableTypes(op_, variable) != nullptr;
     });
@@ -157,7 +156,7 @@ class Rows {
     TypeRow row;
     for (const PortSignature& port : signature_.inputs) row.inputs.push_back(InputType(port));
     for (const PortSignature& port : signature_.outputs) row.outputs.push_back(OutputType(port));
-    if (std::find(rows_.begin(), rows_.end(), row) == rows_.end()) rows_.push_back(std::move(row));
+    if (std::ranges::find(rows_, row) == rows_.end()) rows_.push_back(std::move(row));
   }
 
   const OpDef& op_;

@@ -3,7 +3,6 @@
 #include <numeric>
 #include <utility>
 
-#include "pagefuse/passes/edit/constants.h"
 #include "pagefuse/passes/edit/slice_cuts.h"
 
 namespace pagefuse {

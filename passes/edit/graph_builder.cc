@@ -1,7 +1,5 @@
 #include "pagefuse/passes/edit/graph_builder.h"
 
-#include <utility>
-
 namespace pagefuse {
 
 Node* GraphBuilder::AddNode(std::string_view domain, std::string_view op,

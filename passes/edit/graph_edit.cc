@@ -1,7 +1,6 @@
 #include "pagefuse/passes/edit/graph_edit.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/container/flat_hash_set.h"
 

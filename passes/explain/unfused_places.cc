@@ -6,7 +6,6 @@
 // passes that are no rules have noted theirs already.
 #include <algorithm>
 #include <map>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <memory>
 #include <set>
-#include <utility>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"

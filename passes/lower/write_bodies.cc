@@ -5,9 +5,6 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
-
-#include "absl/strings/str_join.h"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"

@@ -6,7 +6,6 @@
 #include "pagefuse/ir/text/text.h"
 #include "pagefuse/ops/schema/default_attribute.h"
 #include "pagefuse/ops/schema/function_body.h"
-#include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/edit/splice_body.h"
 
 namespace pagefuse {

@@ -1,10 +1,8 @@
 #include "pagefuse/passes/paging/alibi_attention.h"
 
 #include <algorithm>
-#include <string>
 #include <vector>
 
-#include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/passes/analysis/attention/linear_bias.h"
 #include "pagefuse/passes/analysis/indexing/indexing_analysis.h"

@@ -1,7 +1,6 @@
 #include "pagefuse/passes/paging/compressed_attention.h"
 
 #include <numeric>
-#include <string>
 #include <utility>
 #include <vector>
 

@@ -1,7 +1,6 @@
 #include "pagefuse/passes/paging/grouped_attention.h"
 
 #include <algorithm>
-#include <string>
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"

@@ -6,7 +6,6 @@
 //         last -- RMSNormalization -- MatMul -- Reshape -- logits [B, V]
 #include <algorithm>
 
-#include "pagefuse/base/status_macros.h"
 #include "pagefuse/passes/edit/graph_builder.h"
 #include "pagefuse/passes/edit/graph_ports.h"
 #include "pagefuse/passes/edit/op_types.h"

@@ -1,7 +1,6 @@
 #include "pagefuse/passes/rewrite/canonical_pattern.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/passes/normalise/normalise.h"
 #include "pagefuse/passes/recognise/recognise.h"
 #include "pagefuse/passes/simplify/simplify.h"

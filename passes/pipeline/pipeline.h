@@ -35,9 +35,6 @@ std::vector<std::string> LoadPasses();
 // The pass of that name; NotFound listing the nearest names.
 absl::StatusOr<std::unique_ptr<Pass>> FindPass(std::string_view name);
 
-// The reference page of all passes and their rules, in Markdown (docs/passes.md).
-std::string PassReference();
-
 struct PipelineOptions {
   std::vector<std::string> passes = {};             // run these instead of the default pipeline
   std::vector<std::string> disabled = {};           // names to skip

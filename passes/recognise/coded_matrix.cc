@@ -68,9 +68,8 @@ bool IsDequantisedConstant(const Value& value) {
   const Node* node = value.producer();
   if (!node || !node->Is("DequantizeLinear")) return false;
   const auto inputs = node->inputs();
-  return std::all_of(inputs.begin(), inputs.end(), [](const Value* input) {
-    return input == nullptr || ConstantOf(input) != nullptr;
-  });
+  return std::ranges::all_of(
+      inputs, [](const Value* input) { return input == nullptr || ConstantOf(input) != nullptr; });
 }
 
 absl::StatusOr<Tensor> DequantisedConstant(const Value& value) {

@@ -38,8 +38,7 @@ bool HintsAtCodec(const Node& node) {
 }
 
 bool MayBeCodec(const ScalarRegion& region) {
-  return std::any_of(region.nodes.begin(), region.nodes.end(),
-                     [](const Node* node) { return HintsAtCodec(*node); });
+  return std::ranges::any_of(region.nodes, [](const Node* node) { return HintsAtCodec(*node); });
 }
 
 class FunctionReader {

@@ -12,7 +12,6 @@
 #include "pagefuse/ir/text/text_lexer.h"
 #include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/edit/similar_names.h"
-#include "pagefuse/passes/rewrite/condition_value.h"
 
 namespace pagefuse {
 namespace {

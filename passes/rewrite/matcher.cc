@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/passes/rewrite/match_solver.h"
 

@@ -110,8 +110,7 @@ std::optional<std::vector<Range>> Ranges(const std::optional<std::vector<Dim>>& 
                             (ProvablyEqual(range.end, dim) || (!dim.known() && !range.end.known()));
     if (!everything) ranges.push_back(range);
   }
-  std::sort(ranges.begin(), ranges.end(),
-            [](const Range& a, const Range& b) { return a.axis < b.axis; });
+  std::ranges::sort(ranges, [](const Range& a, const Range& b) { return a.axis < b.axis; });
   return ranges;
 }
 
@@ -158,8 +157,8 @@ absl::Status ProveSplits(const MatchScope& scope, const MatchState& state) {
   for (const auto& [wanted, node] : state.nodes) {
     if (!wanted->Is("Split") || wanted->input(1) != nullptr || node->input(1) == nullptr) continue;
     const auto sizes = KnownInts(node->input(1), *scope.contents);
-    if (!sizes.has_value() || std::count(sizes->begin(), sizes->end(), sizes->front()) !=
-                                  static_cast<int64_t>(sizes->size())) {
+    if (!sizes.has_value() ||
+        std::ranges::count(*sizes, sizes->front()) != static_cast<int64_t>(sizes->size())) {
       return absl::NotFoundError(StrCat(node->Description(), ": its parts are not equal"));
     }
   }

@@ -1,7 +1,6 @@
 // The ways in which one pattern value can be one graph value.
 #include <algorithm>
 
-#include "pagefuse/base/status_macros.h"
 #include "pagefuse/passes/edit/constants.h"
 #include "pagefuse/passes/rewrite/match_solver.h"
 

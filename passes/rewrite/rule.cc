@@ -87,35 +87,6 @@ Condition SameShape(std::string a, std::string b) {
           }};
 }
 
-Condition HasRank(std::string value, int rank) {
-  std::string name = StrCat("rank ", rank, " of ", value);
-  return {std::move(name), [value = std::move(value), rank](const Match& match) -> absl::Status {
-            PF_ASSIGN_OR_RETURN(const Value* x, Bound(match, value));
-            if (x->shape().has_value() && x->shape()->rank() == rank) return absl::OkStatus();
-            return MatchFailure("\"", value, "\": expected rank ", rank, ", got shape ",
-                                ShapeText(*x));
-          }};
-}
-
-Condition ScalarConstant(std::string value) {
-  std::string name = StrCat(value, " is a scalar constant");
-  return {std::move(name), [value = std::move(value)](const Match& match) -> absl::Status {
-            PF_ASSIGN_OR_RETURN(const Value* x, Bound(match, value));
-            const Tensor* tensor = ConstantOf(x);
-            if (tensor != nullptr && ScalarNumber(*tensor).has_value()) return absl::OkStatus();
-            return MatchFailure("\"", value, "\" is not a constant of one element");
-          }};
-}
-
-Condition NotAGraphOutput(std::string value) {
-  std::string name = StrCat(value, " is no graph output");
-  return {std::move(name), [value = std::move(value)](const Match& match) -> absl::Status {
-            PF_ASSIGN_OR_RETURN(const Value* x, Bound(match, value));
-            if (!x->is_output()) return absl::OkStatus();
-            return MatchFailure("\"", value, "\" is a graph output");
-          }};
-}
-
 Rule::Rule(std::string_view name, std::string_view description) : impl_(std::make_shared<Impl>()) {
   impl_->name = name;
   impl_->description = description;

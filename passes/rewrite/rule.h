@@ -40,9 +40,6 @@ struct Condition {
   std::function<absl::Status(const Match&)> run;
 };
 Condition SameShape(std::string a, std::string b);
-Condition HasRank(std::string value, int rank);
-Condition ScalarConstant(std::string value);  // one element, known
-Condition NotAGraphOutput(std::string value);
 
 // Computes attributes of the replacement from the match ("epsilon" from a constant); added to
 // Match::attributes.

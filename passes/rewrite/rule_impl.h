@@ -1,7 +1,6 @@
 // The parts of a rule, and how a match is replaced. It is private to rule*.cc.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
 #include <variant>

@@ -16,8 +16,8 @@ std::vector<std::pair<std::string, std::string>> SideBySide(const Pattern& patte
                                                             const MatchResult& result) {
   std::vector<std::pair<std::string, std::string>> lines;
   for (const Node* node : pattern.nodes) {
-    const auto found = std::find_if(result.nodes.begin(), result.nodes.end(),
-                                    [node](const auto& pair) { return pair.first == node; });
+    const auto found =
+        std::ranges::find_if(result.nodes, [node](const auto& pair) { return pair.first == node; });
     lines.emplace_back(NodeLine(*node),
                        found == result.nodes.end() ? "" : NodeLine(*found->second));
   }
@@ -78,8 +78,7 @@ class RuleRun {
         if (index_.alive(node)) found.emplace_back(index_.position(node), node);
       }
     }
-    std::stable_sort(found.begin(), found.end(),
-                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::ranges::stable_sort(found, [](const auto& a, const auto& b) { return a.first < b.first; });
     std::vector<Node*> nodes;
     nodes.reserve(found.size());
     for (const auto& [position, node] : found) nodes.push_back(node);
@@ -163,7 +162,7 @@ class RulePass : public Pass {
   absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
     std::vector<GraphScope> scopes = AllGraphs(model);
     // Inner graphs first: erasing an outer node may erase the graphs in it.
-    std::reverse(scopes.begin(), scopes.end());
+    std::ranges::reverse(scopes);
     bool changed = false;
     for (const GraphScope& scope : scopes) {
       PF_ASSIGN_OR_RETURN(const bool changed_here, RuleRun(model, context, scope, rules_).Run());

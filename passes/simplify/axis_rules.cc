@@ -2,10 +2,7 @@
 #include <optional>
 
 #include "pagefuse/passes/edit/axes.h"
-#include "pagefuse/passes/edit/constants.h"
 #include "pagefuse/passes/edit/op_types.h"
-#include "pagefuse/passes/edit/slice_cuts.h"
-#include "pagefuse/passes/rewrite/pattern.h"
 #include "pagefuse/passes/simplify/view_rules.h"
 
 namespace pagefuse {

@@ -1,7 +1,6 @@
 // cse: computes equal values once. Values are numbered by what they hold, not only by the node that
 // computes them: sizes that are provably equal are one value, wherever they were read.
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <string>
 #include <utility>

@@ -9,7 +9,6 @@
 // one: what runs has e - s rows, and those that are gathered are provably as many. Axes that are
 // cut one after the other are cuts of one table too.
 #include <algorithm>
-#include <numeric>
 #include <optional>
 #include <vector>
 

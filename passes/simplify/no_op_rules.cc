@@ -12,12 +12,8 @@ namespace {
 
 using ports::Slice;
 
-bool IsIdentity(const std::vector<int64_t>& perm) {
-  for (size_t i = 0; i < perm.size(); ++i) {
-    if (perm[i] != static_cast<int64_t>(i)) return false;
-  }
-  return true;
-}
+// A permutation in order leaves every axis where it is.
+bool IsIdentity(const std::vector<int64_t>& perm) { return std::ranges::is_sorted(perm); }
 
 }  // namespace
 

@@ -1,7 +1,5 @@
 #include "pagefuse/passes/simplify/peephole.h"
 
-#include <utility>
-
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_split.h"

@@ -1,5 +1,4 @@
 // simplify-casts: removes and merges casts that keep every value.
-#include <limits>
 
 #include "pagefuse/passes/simplify/peephole.h"
 #include "pagefuse/passes/simplify/simplify.h"

@@ -1,7 +1,6 @@
 // Compares two models on random inputs: the model before a rewrite and the model after it.
 #pragma once
 
-#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>

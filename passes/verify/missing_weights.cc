@@ -11,7 +11,6 @@
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/tensor/absent_tensor.h"
 #include "pagefuse/ir/tensor/machine_memory.h"
-#include "pagefuse/ops/kernels/numeric/convert.h"
 #include "pagefuse/ops/kernels/numeric/dispatch.h"
 
 namespace pagefuse {

@@ -1,7 +1,6 @@
 #include "pagefuse/passes/verify/value_bank.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"

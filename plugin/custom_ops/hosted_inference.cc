@@ -3,7 +3,6 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <utility>
 
 #include "absl/strings/str_join.h"
 

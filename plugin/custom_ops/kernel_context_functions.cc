@@ -1,5 +1,4 @@
 // What a kernel asks for while it computes.
-#include <string>
 #include <utility>
 #include <vector>
 

@@ -1,6 +1,5 @@
 #include "pagefuse/plugin/custom_ops/library.h"
 
-#include <map>
 #include <utility>
 
 #include "pagefuse/base/status_macros.h"

@@ -1,6 +1,5 @@
 // Descriptions of memory, and the allocator of the processor's.
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <string>
 

@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "plugin/ort/ort_abi.h"
 
 #include "pagefuse/ir/graph/graph.h"

@@ -2,8 +2,6 @@
 // no field that is newer than its version.
 #pragma once
 
-#include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 

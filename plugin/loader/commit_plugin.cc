@@ -140,9 +140,8 @@ class Commit {
     for (const RuleFile& text : contents_.texts) PF_RETURN_IF_ERROR(CheckBodies(text));
     ConditionFunctions functions = KnownConditionFunctions();
     for (const auto& added : contents_.conditions) {
-      const bool is_taken = std::any_of(functions.begin(), functions.end(), [&](const auto& known) {
-        return known->name == added->name;
-      });
+      const bool is_taken = std::ranges::any_of(
+          functions, [&](const auto& known) { return known->name == added->name; });
       if (is_taken) {
         return absl::InvalidArgumentError(
             StrCat("condition \"", added->name, "\": there is one already"));

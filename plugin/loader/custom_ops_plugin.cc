@@ -2,11 +2,9 @@
 
 #include <filesystem>
 #include <string_view>
-#include <utility>
 
 #include <dlfcn.h>
 
-#include "absl/strings/match.h"
 #include "absl/strings/strip.h"
 
 #include "pagefuse/base/status_macros.h"

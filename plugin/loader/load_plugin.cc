@@ -2,7 +2,6 @@
 
 #include <filesystem>
 #include <mutex>
-#include <utility>
 
 #include "absl/strings/match.h"
 

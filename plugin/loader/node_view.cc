@@ -1,7 +1,6 @@
 #include "pagefuse/plugin/loader/node_view.h"
 
 #include <optional>
-#include <utility>
 
 #include "pagefuse/ir/tensor/absent_tensor.h"
 #include "pagefuse/ops/registry/registry.h"

@@ -1,7 +1,6 @@
 #include "plugin/ort/op_row.h"
 
 #include <atomic>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>

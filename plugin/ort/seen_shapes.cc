@@ -1,6 +1,5 @@
 #include "plugin/ort/seen_shapes.h"
 
-#include <string>
 #include <tuple>
 
 #include "pagefuse/base/str_cat.h"

@@ -1,6 +1,5 @@
 #include "bindings/arrays.h"
 
-#include <array>
 #include <memory>
 #include <optional>
 #include <string>

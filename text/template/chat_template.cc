@@ -7,7 +7,6 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/text/template/template_ast.h"
 #include "pagefuse/text/template/template_eval.h"
-#include "pagefuse/text/utf8.h"
 
 namespace pagefuse {
 

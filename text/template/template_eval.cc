@@ -4,7 +4,6 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
-#include "pagefuse/text/template/template_text.h"
 
 namespace pagefuse::chat_template {
 namespace {
@@ -278,9 +277,8 @@ absl::Status Evaluator::BindParameters(const Macro& macro, const Arguments& argu
                         " arguments at most, got ", arguments.positional.size()));
   }
   for (const auto& [name, value] : arguments.named) {
-    const bool known =
-        std::any_of(parameters.begin(), parameters.end(),
-                    [&name = name](const auto& parameter) { return parameter.first == name; });
+    const bool known = std::ranges::any_of(
+        parameters, [&name = name](const auto& parameter) { return parameter.first == name; });
     if (!known)
       return Wrong(
           StrCat("macro \"", macro.definition->name, "\": no argument is called \"", name, "\""));

@@ -88,8 +88,7 @@ absl::StatusOr<bool> Evaluator::Contains(const Value& container, const Value& it
   }
   PF_ASSIGN_OR_RETURN(const List items, Items(container));
   PF_RETURN_IF_ERROR(Charge(items.size() * kBytesAnOperation));
-  return std::any_of(items.begin(), items.end(),
-                     [&](const Value& other) { return Equal(other, item); });
+  return std::ranges::any_of(items, [&](const Value& other) { return Equal(other, item); });
 }
 
 }  // namespace pagefuse::chat_template

@@ -72,7 +72,7 @@ absl::StatusOr<Value> Reverse(Evaluator& evaluator, const Value& value,
   PF_RETURN_IF_ERROR(arguments.Check(0));
   if (value.text()) return Slice(evaluator, value, {std::nullopt, std::nullopt, -1});
   PF_ASSIGN_OR_RETURN(List items, evaluator.Items(value));
-  std::reverse(items.begin(), items.end());
+  std::ranges::reverse(items);
   return evaluator.MakeList(std::move(items));
 }
 
@@ -90,7 +90,7 @@ absl::StatusOr<Value> SortBy(Evaluator& evaluator, std::vector<std::pair<Value, 
                           items[i + 1].first.KindName()));
     }
   }
-  std::stable_sort(items.begin(), items.end(), [reverse](const auto& a, const auto& b) {
+  std::ranges::stable_sort(items, [reverse](const auto& a, const auto& b) {
     const int order = Compare(a.first, b.first).value_or(0);
     return reverse ? order > 0 : order < 0;
   });
@@ -137,9 +137,7 @@ absl::StatusOr<Value> Unique(Evaluator& evaluator, const Value& value, const Arg
     PF_ASSIGN_OR_RETURN(Value key, Member(evaluator, item, arguments.Find(1, "attribute")));
     key = SortKey(key, sensitive && sensitive->IsTrue());
     PF_RETURN_IF_ERROR(evaluator.Charge(keys.size() * 16));
-    if (std::any_of(keys.begin(), keys.end(),
-                    [&](const Value& other) { return Equal(other, key); }))
-      continue;
+    if (std::ranges::any_of(keys, [&](const Value& other) { return Equal(other, key); })) continue;
     keys.push_back(std::move(key));
     kept.push_back(item);
   }

@@ -2,12 +2,9 @@
 #include <algorithm>
 #include <map>
 
-#include "absl/strings/str_join.h"
-
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/text/template/template_eval.h"
-#include "pagefuse/text/template/template_text.h"
 #include "pagefuse/text/template/text_methods.h"
 
 namespace pagefuse::chat_template {

@@ -159,9 +159,8 @@ class Printer {
     std::vector<const std::pair<MarkedText, Value>*> items;
     for (const auto& item : dict) items.push_back(&item);
     if (json_ && json_->sorted) {
-      std::stable_sort(items.begin(), items.end(), [](const auto* a, const auto* b) {
-        return a->first.bytes() < b->first.bytes();
-      });
+      std::ranges::stable_sort(
+          items, [](const auto* a, const auto* b) { return a->first.bytes() < b->first.bytes(); });
     }
     out_ += '{';
     PF_RETURN_IF_ERROR(Enter());
@@ -199,7 +198,7 @@ absl::Status Arguments::Check(size_t most, std::initializer_list<std::string_vie
         StrCat("expected ", most, " arguments at most, got ", positional.size()));
   }
   for (const auto& [name, value] : named) {
-    if (std::find(names.begin(), names.end(), name) == names.end()) {
+    if (std::ranges::find(names, name) == names.end()) {
       return absl::InvalidArgumentError(StrCat("no argument is called \"", name, "\""));
     }
   }
@@ -348,7 +347,7 @@ bool Equal(const Value& a, const Value& b) {
   }
   if (a.dict() && b.dict()) {
     return a.dict()->size() == b.dict()->size() &&
-           std::all_of(a.dict()->begin(), a.dict()->end(), [&](const auto& item) {
+           std::ranges::all_of(*a.dict(), [&](const auto& item) {
              const Value* other = Lookup(*b.dict(), item.first.bytes());
              return other && Equal(item.second, *other);
            });

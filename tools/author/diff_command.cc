@@ -9,7 +9,6 @@
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/infer/infer.h"
 #include "pagefuse/passes/debug/model_diff.h"
-#include "pagefuse/passes/pipeline/pipeline.h"
 #include "pagefuse/passes/verify/compare_models.h"
 
 namespace pagefuse::tools {

@@ -1,5 +1,4 @@
 // pagefuse expect: pass tests and expectations of whole models, in files.
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <string>

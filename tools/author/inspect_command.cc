@@ -13,7 +13,6 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/graph/absent_data.h"
-#include "pagefuse/ir/onnx/onnx_io.h"
 #include "pagefuse/ops/infer/infer.h"
 #include "pagefuse/ops/registry/registry.h"
 #include "pagefuse/passes/pipeline/pipeline_names.h"

@@ -12,7 +12,6 @@
 #include "tools/cli/subcommand.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/onnx/onnx_io.h"
 #include "pagefuse/ir/text/text.h"
 #include "pagefuse/passes/debug/reduce.h"

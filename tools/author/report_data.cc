@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
-#include <memory>
-#include <set>
 #include <vector>
 
 #include "absl/strings/str_split.h"
@@ -14,7 +12,6 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/graph/absent_data.h"
-#include "pagefuse/passes/explain/near_misses.h"
 #include "pagefuse/runtime/paged_model.h"
 
 namespace pagefuse::tools {

@@ -3,7 +3,6 @@
 
 #include <string>
 
-#include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
 
 #include "pagefuse/ir/graph/model.h"

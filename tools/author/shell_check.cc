@@ -1,7 +1,6 @@
 #include "tools/author/shell_check.h"
 
 #include <cstdio>
-#include <memory>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"

@@ -40,8 +40,7 @@ bool Differs(const PipelineReport& report) {
 }
 
 bool ComparedAny(const PipelineReport& report) {
-  return report.log.empty() ||
-         std::any_of(report.log.begin(), report.log.end(), [](const Rewrite& rewrite) {
+  return report.log.empty() || std::ranges::any_of(report.log, [](const Rewrite& rewrite) {
            return rewrite.numbers != Rewrite::Numbers::kNotCompared;
          });
 }

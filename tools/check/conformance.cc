@@ -1,7 +1,6 @@
 #include "tools/check/conformance.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
 
 #include "pagefuse/base/str_cat.h"

@@ -4,12 +4,10 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
-#include <sstream>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/evaluate/evaluate.h"
-#include "pagefuse/passes/edit/graph_edit.h"
 
 namespace pagefuse {
 namespace {

@@ -5,7 +5,6 @@
 //   `ports`; "leave": none of `near_miss_of`; "either": both are right if the numbers hold.
 #pragma once
 
-#include <map>
 #include <string>
 #include <vector>
 

@@ -229,15 +229,12 @@ absl::StatusOr<std::vector<Question>> ReadQuestions(const TestCase& test_case) {
 // Windows of tokens that become one row begin at the first column of the export, padding or not.
 bool CountsPadding(const PagedModel& model, const PagedBatch& batch) {
   const auto& groups = model.layout().groups();
-  const bool compresses = std::any_of(groups.begin(), groups.end(), [](const CacheGroup& group) {
-    return group.kind == CacheKind::kState;
-  });
-  return compresses && std::any_of(batch.sequences.begin(), batch.sequences.end(),
-                                   [](const PagedSequence& sequence) {
-                                     const auto& first =
-                                         sequence.past.empty() ? sequence.columns : sequence.past;
-                                     return first.front() > 0;
-                                   });
+  const bool compresses = std::ranges::any_of(
+      groups, [](const CacheGroup& group) { return group.kind == CacheKind::kState; });
+  return compresses && std::ranges::any_of(batch.sequences, [](const PagedSequence& sequence) {
+           const auto& first = sequence.past.empty() ? sequence.columns : sequence.past;
+           return first.front() > 0;
+         });
 }
 
 absl::Status CheckQuestion(PagedModel& model, const TestCase& test_case, size_t index,

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
-#include <string>
 #include <utility>
 
 #include "nlohmann/json.hpp"

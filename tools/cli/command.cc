@@ -8,7 +8,6 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
-#include "pagefuse/ir/onnx/onnx_io.h"
 #include "pagefuse/passes/explain/near_misses.h"
 #include "pagefuse/passes/normalise/normalise.h"
 

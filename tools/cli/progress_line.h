@@ -1,7 +1,6 @@
 // A line on the terminal that shows progress, and disappears at the end.
 #pragma once
 
-#include <cstdint>
 #include <string_view>
 
 namespace pagefuse::tools {

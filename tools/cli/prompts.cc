@@ -39,14 +39,6 @@ std::vector<int64_t> EncodeBytes(const std::string& text, std::optional<int64_t>
   return ids;
 }
 
-std::string DecodeBytes(const std::vector<int64_t>& tokens) {
-  std::string text;
-  for (int64_t token : tokens) {
-    if (token >= 0 && token < 256) text.push_back(static_cast<char>(token));
-  }
-  return text;
-}
-
 absl::Status CheckBytes(int64_t vocabulary) {
   if (vocabulary == 256) return absl::OkStatus();
   return absl::InvalidArgumentError(

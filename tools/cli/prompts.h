@@ -19,7 +19,6 @@ absl::StatusOr<std::vector<int64_t>> ReadIds(const std::string& text);
 
 // A token is a byte, with the beginning-of-sequence token in front.
 std::vector<int64_t> EncodeBytes(const std::string& text, std::optional<int64_t> begin);
-std::string DecodeBytes(const std::vector<int64_t>& tokens);
 
 // InvalidArgument unless the vocabulary is one of bytes.
 absl::Status CheckBytes(int64_t vocabulary);

@@ -1,7 +1,6 @@
 #include "tools/ort/builder_steps.h"
 
 #include <map>
-#include <memory>
 #include <string>
 #include <utility>
 

@@ -20,7 +20,6 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/plugin/loader/load_plugin.h"
-#include "pagefuse/runtime/session.h"
 
 namespace pagefuse::tools {
 namespace {

@@ -3,18 +3,15 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
-#include <string_view>
 #include <utility>
 
 #include "tools/ort/builder_steps.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/cache/cache_settings.h"
 #include "pagefuse/ops/registry/registry.h"
 #include "pagefuse/passes/verify/compare_models.h"
 #include "pagefuse/runtime/paged_model.h"
-#include "pagefuse/runtime/session.h"
 
 namespace pagefuse::tools {
 namespace {

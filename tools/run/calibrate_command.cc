@@ -8,8 +8,6 @@
 #include "tools/cli/prompts.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/base/str_cat.h"
-#include "pagefuse/ir/onnx/onnx_io.h"
 #include "pagefuse/runtime/cache_ranges.h"
 #include "pagefuse/runtime/model_config.h"
 

@@ -6,7 +6,6 @@
 #define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/attention/attention_row_hwy.cc"
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
 #include <limits>
 
 #include "hwy/foreach_target.h"  // IWYU pragma: keep

@@ -11,7 +11,6 @@
 #include "hwy/highway.h"
 
 #include "pagefuse/ops/kernels/attention/paged_attention_decode.h"
-#include "pagefuse/ops/kernels/attention/paged_attention_hwy.h"
 #include "pagefuse/ops/kernels/attention/paged_attention_segment-inl.h"
 #include "pagefuse/ops/kernels/formats/for_format-inl.h"
 

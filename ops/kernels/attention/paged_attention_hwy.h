@@ -8,8 +8,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
-#include <vector>
 
 #include "pagefuse/ops/kernels/attention/paged_attention_problem.h"
 #include "pagefuse/ops/kernels/attention/partial_rows.h"

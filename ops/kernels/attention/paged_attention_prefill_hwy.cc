@@ -5,7 +5,6 @@
 // the same keys and work above the diagonal is skipped in small steps. Key tiles start at multiples
 // of kPaTileKeys whatever the query tile is: a row's result does not depend on its neighbours.
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <numeric>
 #include <vector>
@@ -20,7 +19,6 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
-#include "pagefuse/ops/kernels/attention/paged_attention_hwy.h"
 #include "pagefuse/ops/kernels/attention/paged_attention_prefill-inl.h"
 #include "pagefuse/ops/kernels/attention/paged_attention_prefill.h"
 #include "pagefuse/ops/kernels/attention/paged_attention_softmax-inl.h"

@@ -12,7 +12,6 @@
 #endif
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <type_traits>
 

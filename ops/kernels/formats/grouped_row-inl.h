@@ -17,7 +17,6 @@
 #endif
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
 #include "hwy/highway.h"

@@ -10,7 +10,6 @@
 #endif
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 
 #include "hwy/highway.h"

@@ -1,13 +1,10 @@
 #include "pagefuse/ops/kernels/formats/turboquant_format.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <numbers>
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

@@ -117,9 +117,8 @@ float GuessThreshold(const TopKRow& row, float* sample) {
 void SelectTopK(const TopKRow& row) {
   std::vector<int32_t> order(row.count);
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
-    return TopKKey(row.logits[a]) > TopKKey(row.logits[b]);
-  });
+  std::ranges::stable_sort(
+      order, [&](int32_t a, int32_t b) { return TopKKey(row.logits[a]) > TopKKey(row.logits[b]); });
   const int64_t kept = std::min(row.topk, row.count);
   std::copy_n(order.begin(), kept, row.indices);
   std::fill(row.indices + kept, row.indices + row.topk, -1);

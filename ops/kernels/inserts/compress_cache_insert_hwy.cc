@@ -3,7 +3,6 @@
 #define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/inserts/compress_cache_insert_hwy.cc"
 #include <algorithm>
 #include <limits>
-#include <vector>
 
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"

@@ -3,7 +3,6 @@
 #define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/inserts/grouped_insert_hwy.cc"
 #include <algorithm>
 #include <cstring>
-#include <vector>
 
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"

@@ -3,7 +3,6 @@
 // across lanes.
 #include <algorithm>
 #include <limits>
-#include <vector>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/latent/sparse_mla_attention_f32_hwy.cc"

@@ -1,6 +1,5 @@
 // A task on tiles of bfloat16.
 #include <algorithm>
-#include <cstring>
 #include <limits>
 
 #define HWY_WANT_AVX3_DL  // byte_tables-inl.h

@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <vector>
 
 #include "hwy/aligned_allocator.h"
 
 #include "pagefuse/base/parallel.h"
-#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ops/kernels/linalg/cpu_features.h"
 #include "pagefuse/ops/kernels/linalg/linear_bf16.h"
 #include "pagefuse/ops/kernels/linalg/nbits_hwy.h"

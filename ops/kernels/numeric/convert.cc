@@ -14,7 +14,6 @@
 #include "pagefuse/ops/kernels/numeric/convert-inl.h"
 #include "pagefuse/ops/kernels/numeric/dispatch.h"
 #include "pagefuse/ops/kernels/numeric/packed_elements.h"
-#include "pagefuse/ops/kernels/numeric/packing.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {

@@ -7,7 +7,6 @@
 #define PAGEFUSE_KERNELS_NUMERIC_FLOAT_PAIRS_INL_H_
 #endif
 
-#include <cstddef>
 #include <cstdint>
 
 #include "hwy/highway.h"

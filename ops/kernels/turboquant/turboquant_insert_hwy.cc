@@ -1,7 +1,6 @@
 #define HWY_WANT_AVX3_DL  // byte_tables-inl.h
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/turboquant/turboquant_insert_hwy.cc"
-#include <vector>
 
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"

@@ -6,7 +6,6 @@
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention_call.h"
 #include "pagefuse/ops/pagefuse/cache/cache_ports.h"
-#include "pagefuse/ops/registry/builtin_ops.h"
 
 namespace pagefuse {
 namespace {

@@ -7,7 +7,6 @@
 // log-sum-exp follow Flash-Decoding and FlashInfer (arXiv 2501.01005, section 2.2).
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 

@@ -1,6 +1,5 @@
 #include "pagefuse/ops/pagefuse/cache/cache_insert_body.h"
 
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

@@ -8,7 +8,6 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
-#include "pagefuse/ops/kernels/numeric/convert.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/pagefuse/cache/block_tables.h"
 #include "pagefuse/ops/pagefuse/hadamard_attribute.h"

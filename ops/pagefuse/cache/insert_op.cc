@@ -1,6 +1,5 @@
 #include "pagefuse/ops/pagefuse/cache/insert_op.h"
 
-#include <algorithm>
 #include <functional>
 #include <numeric>
 #include <string>

@@ -10,7 +10,6 @@
 #include "absl/strings/substitute.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ops/kernels/numeric/convert.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/pagefuse/cache/cache_insert_body.h"
 #include "pagefuse/ops/pagefuse/cache/insert_op.h"

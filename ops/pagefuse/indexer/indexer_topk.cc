@@ -3,14 +3,12 @@
 #include "pagefuse/ops/pagefuse/indexer/indexer_topk.h"
 
 #include <limits>
-#include <string>
 #include <vector>
 
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/kernels/indexer/indexer_topk.h"
-#include "pagefuse/ops/pagefuse/checks.h"
 #include "pagefuse/ops/pagefuse/indexer/column_ranges.h"
 #include "pagefuse/ops/schema/op_def.h"
 

@@ -7,9 +7,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
-#include "pagefuse/ops/pagefuse/checks.h"
 #include "pagefuse/ops/pagefuse/indexer/column_ranges.h"
-#include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {

@@ -1,6 +1,5 @@
 #include "pagefuse/ops/pagefuse/indexer/paged_scores.h"
 
-#include <algorithm>
 #include <limits>
 
 #include "pagefuse/base/status_macros.h"

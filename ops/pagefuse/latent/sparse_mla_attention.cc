@@ -1,11 +1,9 @@
 #include "pagefuse/ops/pagefuse/latent/sparse_mla_attention.h"
 
-#include <string_view>
 #include <utility>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
-#include "pagefuse/ops/registry/builtin_ops.h"
 
 namespace pagefuse {
 namespace {
@@ -49,10 +47,6 @@ absl::Status CheckBlocks(ShapeContext& c) {
 }
 
 }  // namespace
-
-std::string_view LatentFormatName(LatentFormat format) {
-  return kFormats[static_cast<int>(format)].second;
-}
 
 int64_t SparseMlaAttributes::group_size() const {
   if (quant_group_size > 0) return quant_group_size;

@@ -23,7 +23,6 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -62,7 +61,6 @@ inline constexpr Ports kSparseMlaOut({
 
 // The values of the attribute `format`.
 enum class LatentFormat { kPlain, kFp8DsMla, kFp8Ue8m0 };
-std::string_view LatentFormatName(LatentFormat format);
 
 struct SparseMlaAttributes {
   LatentFormat format = LatentFormat::kPlain;

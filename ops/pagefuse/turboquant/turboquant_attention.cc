@@ -15,7 +15,6 @@
 #include "pagefuse/ops/pagefuse/attention/paged_attention_body.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention_call.h"
 #include "pagefuse/ops/pagefuse/turboquant/turboquant.h"
-#include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {

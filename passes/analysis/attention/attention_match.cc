@@ -4,7 +4,6 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/passes/analysis/attention/attention_parts.h"
-#include "pagefuse/passes/analysis/attention/written_softmax.h"
 #include "pagefuse/passes/edit/match_failure.h"
 #include "pagefuse/passes/rewrite/pattern.h"
 

@@ -4,7 +4,6 @@
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/passes/analysis/attention/attention_parts.h"
 #include "pagefuse/passes/edit/match_failure.h"
-#include "pagefuse/passes/rewrite/pattern.h"
 
 namespace pagefuse {
 namespace {

@@ -38,9 +38,9 @@ std::vector<Value*> LogSumCandidates(const Graph& graph, const Value* sum) {
 
 // True if something else reads the value than what was read so far.
 bool IsReadElsewhere(const IndexingAnalysis& reader, const Value& value) {
-  return value.is_output() ||
-         std::any_of(value.uses().begin(), value.uses().end(),
-                     [&](const Use& use) { return !reader.visited().contains(use.node); });
+  return value.is_output() || std::ranges::any_of(value.uses(), [&](const Use& use) {
+           return !reader.visited().contains(use.node);
+         });
 }
 
 // The value at the axes of rows, in one of their orders.
@@ -75,8 +75,7 @@ std::optional<LogSums> LogSumsOfKeys(IndexingAnalysis& reader, const Graph& grap
   for (const IndexExpr& index : match.output.at) {
     if (index.Key() != match.d->key && !index.is_constant()) rows.push_back(index);
   }
-  std::sort(rows.begin(), rows.end(),
-            [](const IndexExpr& a, const IndexExpr& b) { return a.Key() < b.Key(); });
+  std::ranges::sort(rows, [](const IndexExpr& a, const IndexExpr& b) { return a.Key() < b.Key(); });
   for (Value* value : LogSumCandidates(graph, match.softmax->sum()->value)) {
     if (!IsReadElsewhere(reader, *value)) continue;
     std::vector<IndexExpr> order = rows;

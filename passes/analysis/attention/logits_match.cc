@@ -4,7 +4,6 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/passes/analysis/indexing/factors.h"
-#include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/edit/match_failure.h"
 #include "pagefuse/passes/edit/ports.h"
 

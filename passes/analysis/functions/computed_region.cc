@@ -33,7 +33,7 @@ bool IsGiven(const Value& value) {
       const bool alike =
           value.shape() && input->shape() && value.shape()->rank() == input->shape()->rank();
       if (!alike) return false;
-      if (std::find(values.begin(), values.end(), input) == values.end()) values.push_back(input);
+      if (std::ranges::find(values, input) == values.end()) values.push_back(input);
       if (values.size() > kMostValues) return false;
     }
   }
@@ -61,7 +61,7 @@ bool IsProductOfRows(const Node& node) {
   const bool product = node.Is("MatMul") || node.Is("Gemm") || node.Is("Einsum") ||
                        node.Is("FusedMatMul", "com.microsoft");
   if (!product) return false;
-  return std::any_of(node.inputs().begin(), node.inputs().end(), [](const Value* input) {
+  return std::ranges::any_of(node.inputs(), [](const Value* input) {
     return IsSmallConstant(input) || IsRotation(input) || IsTruths(input);
   });
 }
@@ -163,10 +163,10 @@ Tensor SizesTensor(const Value& value, const std::vector<int64_t>& sizes) {
 // True if nodes of the region alone read what the node gives, a few nodes away: it goes with them.
 bool ServesRegion(const Node& node, const absl::flat_hash_set<const Node*>& inside,
                   int nodes_away = 6) {
-  return std::all_of(node.outputs().begin(), node.outputs().end(), [&](const Value* output) {
+  return std::ranges::all_of(node.outputs(), [&](const Value* output) {
     if (!output) return true;
     if (output->is_output() || nodes_away == 0) return false;
-    return std::all_of(output->uses().begin(), output->uses().end(), [&](const Use& use) {
+    return std::ranges::all_of(output->uses(), [&](const Use& use) {
       return inside.contains(use.node) || ServesRegion(*use.node, inside, nodes_away - 1);
     });
   });
@@ -262,7 +262,7 @@ absl::StatusOr<ComputedRegion> RegionBetween(std::vector<Value*> ports, std::vec
   }
   for (const Value* port : ports) {
     const auto& reached = upstream.reached;
-    if (std::find(reached.begin(), reached.end(), port) != reached.end()) continue;
+    if (std::ranges::find(reached, port) != reached.end()) continue;
     return MatchFailure("it does not read ", *port);
   }
   return ComputedRegion{std::move(ports), std::move(outputs), std::move(upstream.nodes)};
@@ -276,15 +276,14 @@ absl::Status CheckReaders(const ComputedRegion& region,
   }
   const absl::flat_hash_set<const Node*> inside(region.nodes.begin(), region.nodes.end());
   for (const Node* node : region.nodes) {
-    const bool derives = std::any_of(node->inputs().begin(), node->inputs().end(),
-                                     [&](const Value* input) { return data.contains(input); });
+    const bool derives = std::ranges::any_of(
+        node->inputs(), [&](const Value* input) { return data.contains(input); });
     // A size of data is no data.
     if (!derives || node->Is("Shape") || node->Is("Size")) continue;
     for (const Value* output : node->outputs()) {
       if (!output) continue;
       data.insert(output);
-      if (std::find(region.outputs.begin(), region.outputs.end(), output) != region.outputs.end())
-        continue;
+      if (std::ranges::find(region.outputs, output) != region.outputs.end()) continue;
       if (output->is_output()) {
         return MatchFailure(*output, " is a graph output");
       }

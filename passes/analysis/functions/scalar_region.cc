@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "absl/container/flat_hash_set.h"
-
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ops/evaluate/evaluate.h"
 
@@ -92,7 +90,7 @@ class RegionReader {
       }
       enter(inputs[next++]);
     }
-    std::reverse(order_.begin(), order_.end());
+    std::ranges::reverse(order_);
   }
 
   Value* result_;
@@ -114,9 +112,8 @@ absl::flat_hash_set<const Node*> EndsOfRegionsWith(const std::function<bool(cons
   for (const auto& node : graph.nodes()) {
     if (!IsElementwiseNode(*node, opsets)) continue;
     const std::vector<Value*> inputs = VaryingInputs(*node);
-    const bool follows_one = std::any_of(inputs.begin(), inputs.end(), [&](const Value* input) {
-      return ends.contains(input->producer());
-    });
+    const bool follows_one = std::ranges::any_of(
+        inputs, [&](const Value* input) { return ends.contains(input->producer()); });
     if (follows_one || wanted(*node)) ends.insert(node.get());
   }
   return ends;

@@ -5,7 +5,6 @@
 #include <optional>
 #include <set>
 #include <utility>
-#include <vector>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"

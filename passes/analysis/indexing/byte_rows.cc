@@ -27,8 +27,7 @@ std::optional<ByteNumber> BytesOf(IndexingAnalysis& reader, const Element& unres
   for (const auto& [key, term] : joined.terms()) {
     bytes.emplace_back(term.second.constant().value_or(0), term.first);
   }
-  std::sort(bytes.begin(), bytes.end(),
-            [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::ranges::sort(bytes, [](const auto& a, const auto& b) { return a.first < b.first; });
   ByteNumber number;
   int64_t factor = 1;
   for (const auto& [weight, byte] : bytes) {

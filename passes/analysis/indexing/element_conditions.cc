@@ -1,5 +1,4 @@
 // Reads bool tensors, and floats that hide scores, as conjunctions of inequalities.
-#include <algorithm>
 #include <cmath>
 
 #include "pagefuse/base/status_macros.h"

@@ -84,9 +84,8 @@ void IndexingAnalysis::Assume(const Conditions& conditions) {
 }
 
 bool IndexingAnalysis::Assumed(const Conditions& conditions) const {
-  return std::all_of(conditions.begin(), conditions.end(), [&](const IndexExpr& condition) {
-    return assumed_.contains(condition.Key());
-  });
+  return std::ranges::all_of(
+      conditions, [&](const IndexExpr& condition) { return assumed_.contains(condition.Key()); });
 }
 
 IndexExpr IndexingAnalysis::Greater(const IndexExpr& a, const IndexExpr& b) const {

@@ -60,8 +60,7 @@ IndexExpr Extreme(IndexSymbol::Kind kind, std::string_view name, IndexExpr a, In
 
 bool ProvablyNotNegative(const Dim& dim) {
   if (!dim.known() || dim.offset() < 0) return false;
-  return std::all_of(dim.terms().begin(), dim.terms().end(),
-                     [](const Dim::Term& term) { return term.second >= 0; });
+  return std::ranges::all_of(dim.terms(), [](const Dim::Term& term) { return term.second >= 0; });
 }
 
 IndexExpr IndexExpr::Of(IndexSymbolPtr symbol) {
@@ -83,11 +82,11 @@ Dim IndexExpr::Step(const IndexExpr& axis) const {
 }
 
 bool IndexExpr::Mentions(const std::string& key) const {
-  return std::any_of(terms_.begin(), terms_.end(), [&](const auto& entry) {
+  return std::ranges::any_of(terms_, [&](const auto& entry) {
     const IndexSymbol& symbol = *entry.second.first;
-    return symbol.key == key ||
-           std::any_of(symbol.args.begin(), symbol.args.end(),
-                       [&](const IndexExpr& arg) { return arg.Mentions(key); });
+    return symbol.key == key || std::ranges::any_of(symbol.args, [&](const IndexExpr& arg) {
+             return arg.Mentions(key);
+           });
   });
 }
 
@@ -138,7 +137,7 @@ bool IndexExpr::JoinOne() {
     }
     const std::optional<Dim> factor = ExactQuotient(coefficient * Dim(-1), quotient->divisor);
     const bool whole = factor.has_value() && !x.terms_.empty() &&
-                       std::all_of(x.terms_.begin(), x.terms_.end(), [&](const auto& entry) {
+                       std::ranges::all_of(x.terms_, [&](const auto& entry) {
                          const auto mine = terms_.find(entry.first);
                          return mine != terms_.end() &&
                                 ProvablyEqual(mine->second.second, entry.second.second * *factor);
@@ -233,8 +232,8 @@ IndexExpr WithinColumns(const IndexExpr& bound, const IndexSymbolPtr& axis) {
 
 IndexSymbolPtr MakeCount(const IndexSymbolPtr& axis, std::vector<IndexExpr> conditions) {
   std::vector<IndexExpr> args = {IndexExpr::Of(axis)};
-  std::sort(conditions.begin(), conditions.end(),
-            [](const IndexExpr& a, const IndexExpr& b) { return a.Key() < b.Key(); });
+  std::ranges::sort(conditions,
+                    [](const IndexExpr& a, const IndexExpr& b) { return a.Key() < b.Key(); });
   args.insert(args.end(), conditions.begin(), conditions.end());
   return MakeAtom(IndexSymbol::Kind::kCount, "count", std::move(args), axis->extent + Dim(1));
 }

@@ -17,12 +17,8 @@ int PlaceOf(const AxisSymbols& symbols, const IndexSymbolPtr& symbol) {
   return -1;
 }
 
-bool IsIdentity(const std::vector<int64_t>& perm) {
-  for (size_t i = 0; i < perm.size(); ++i) {
-    if (perm[i] != static_cast<int64_t>(i)) return false;
-  }
-  return true;
-}
+// A permutation in order leaves every axis where it is.
+bool IsIdentity(const std::vector<int64_t>& perm) { return std::ranges::is_sorted(perm); }
 
 // True if the axis `symbol` in steps of `stride` runs over the whole of `dim`.
 bool Fills(const IndexSymbol& symbol, const Dim& stride, const Dim& dim) {

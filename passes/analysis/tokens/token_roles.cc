@@ -8,7 +8,6 @@
 #include "pagefuse/passes/analysis/indexing/indexing_analysis.h"
 #include "pagefuse/passes/analysis/tokens/last_rows.h"
 #include "pagefuse/passes/analysis/tokens/token_rules.h"
-#include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/edit/op_types.h"
 #include "pagefuse/passes/edit/slice_cuts.h"
 

@@ -1,7 +1,6 @@
 #include "pagefuse/passes/analysis/tokens/token_rules.h"
 
 #include <algorithm>
-#include <string>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"

@@ -10,12 +10,10 @@
 // the rotated rows: what a token sees of its own row is what the cache keeps of it.
 #include <algorithm>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
-#include "pagefuse/ops/pagefuse/latent/sparse_mla_attention.h"
 #include "pagefuse/passes/analysis/attention/last_axis_part.h"
 #include "pagefuse/passes/edit/graph_builder.h"
 #include "pagefuse/passes/edit/graph_edit.h"

@@ -1,6 +1,5 @@
 #include "pagefuse/passes/fuse/equivalent/attribute_numbers.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <optional>
@@ -16,8 +15,7 @@ std::vector<float> FactorsOn(const ComputedRegion& region, const Value* port) {
   std::vector<float> factors;
   for (const Node* node : region.nodes) {
     const auto& inputs = node->inputs();
-    if (std::none_of(inputs.begin(), inputs.end(),
-                     [&](const Value* input) { return derived.contains(input); })) {
+    if (std::ranges::none_of(inputs, [&](const Value* input) { return derived.contains(input); })) {
       continue;
     }
     for (const Value* output : node->outputs()) derived.insert(output);

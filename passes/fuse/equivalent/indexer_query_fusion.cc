@@ -83,7 +83,7 @@ std::string IndexerText(const IndexerQuery& query, const CosSinTable& form, cons
       UnflatText("q_out", "codes", *query.codes, "q", q),
       UnflatText("weights_out", "scaled", *query.weights, "q", q),
       query.scales ? UnflatText("q_scale", "exponents", *query.scales, "q", q) : " "};
-  if (std::count(views.begin(), views.end(), "") > 0) return "";
+  if (std::ranges::count(views, "") > 0) return "";
   return StrCat("(q, weights, ", form.formal, ") => (", outputs, ") { ", TablePrelude(form, width),
                 FlatText("rows", "q", q, {heads, BackDim(q, 1)}),
                 ReshapeText("factors", "weights", StrCat("[-1, ", heads, "]")), results,
@@ -167,9 +167,8 @@ absl::StatusOr<bool> FuseIndexerQuery(FusionSearch& search, const IndexerQuery& 
 // Whether channels are put together on the way to the codes, as a rotation puts its own.
 bool MayBeRotated(const FusionSearch& search, Value* codes) {
   const std::vector<Node*> nodes = search.UpstreamOf({codes}).nodes;
-  return std::any_of(nodes.begin(), nodes.end(), [](const Node* node) {
-    return node->Is("Concat") || node->Is("RotaryEmbedding");
-  });
+  return std::ranges::any_of(
+      nodes, [](const Node* node) { return node->Is("Concat") || node->Is("RotaryEmbedding"); });
 }
 
 }  // namespace

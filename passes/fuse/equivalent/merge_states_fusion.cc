@@ -1,7 +1,6 @@
 // Fuses MergeAttnStates wherever a graph merges two results of attention by their log-sum-exps.
 #include <algorithm>
 
-#include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/passes/fuse/equivalent/attribute_numbers.h"
 #include "pagefuse/passes/fuse/equivalent/fusion_parts.h"

@@ -76,8 +76,7 @@ class RegionComparison {
   bool narrow() const { return narrow_; }
   bool HasSlots() const { return HasRole(ProbeRole::kSlots); }
   bool HasRole(ProbeRole role) const {
-    return std::any_of(ports_.begin(), ports_.end(),
-                       [role](const ProbePort& port) { return port.role == role; });
+    return std::ranges::any_of(ports_, [role](const ProbePort& port) { return port.role == role; });
   }
 
   // What the region gives; constants stay what they are.
@@ -88,7 +87,7 @@ class RegionComparison {
     for (size_t i = 0; i < feeds_.size(); ++i) {
       if (const Tensor* constant = ConstantOf(region_.ports[i])) feeds_[i] = *constant;
       // A value that is another port too.
-      const auto first = std::find(region_.ports.begin(), region_.ports.end(), region_.ports[i]);
+      const auto first = std::ranges::find(region_.ports, region_.ports[i]);
       feeds_[i] = feeds_[first - region_.ports.begin()];
     }
     PF_ASSIGN_OR_RETURN(found_, EvaluateRegion(region_, scope_, feeds_));
@@ -229,7 +228,7 @@ absl::StatusOr<FoundText> FindSameText(const ComputedRegion& region, const Compa
     const absl::Status same = other.Compare(left.front().second);
     if (absl::IsFailedPrecondition(same)) return same;
     // The op may want sizes alike that the graph leaves apart, but not one that a constant has.
-    const bool constant = std::any_of(region.ports.begin(), region.ports.end(), ConstantOf);
+    const bool constant = std::ranges::any_of(region.ports, ConstantOf);
     if (!same.ok() && constant) {
       return MatchFailure("a constant is as long as a symbol of one size only");
     }

@@ -50,9 +50,9 @@ namespace {
 int AxisOf(const Element& codes, const AxisSymbols& symbols) {
   int found = -1;
   for (size_t axis = 0; axis < codes.at.size(); ++axis) {
-    const bool here = std::any_of(
-        symbols.begin(), symbols.end(),
-        [&](const IndexSymbolPtr& symbol) { return codes.at[axis].Mentions(symbol->key); });
+    const bool here = std::ranges::any_of(symbols, [&](const IndexSymbolPtr& symbol) {
+      return codes.at[axis].Mentions(symbol->key);
+    });
     if (here && found >= 0) return -1;
     if (here) found = static_cast<int>(axis);
   }
@@ -225,9 +225,8 @@ absl::StatusOr<Value*> PagedAttentionPorts::BySequence(const Element& element) {
   if (known.size() == axes_.sequence.size()) return value;
   std::vector<Dim> narrow, wide;
   for (const IndexSymbolPtr& symbol : axes_.sequence) {
-    const bool here = std::any_of(known.begin(), known.end(), [&](const IndexSymbolPtr& other) {
-      return other->key == symbol->key;
-    });
+    const bool here = std::ranges::any_of(
+        known, [&](const IndexSymbolPtr& other) { return other->key == symbol->key; });
     narrow.push_back(here ? symbol->extent : Dim(1));
     wide.push_back(symbol->extent);
   }

@@ -11,8 +11,8 @@ namespace {
 using Kind = IndexSymbol::Kind;
 
 bool MentionsAny(const std::vector<IndexExpr>& forms, const IndexSymbolPtr& symbol) {
-  return std::any_of(forms.begin(), forms.end(),
-                     [&](const IndexExpr& form) { return form.Mentions(symbol->key); });
+  return std::ranges::any_of(forms,
+                             [&](const IndexExpr& form) { return form.Mentions(symbol->key); });
 }
 
 // Adds the symbols of a form and those in its arguments that `wanted` wants.
@@ -20,9 +20,8 @@ template <typename Wanted>
 void Collect(const IndexExpr& form, const Wanted& wanted, std::vector<IndexSymbolPtr>& found) {
   for (const auto& [key, term] : form.terms()) {
     const IndexSymbolPtr& symbol = term.first;
-    const bool known = std::any_of(found.begin(), found.end(), [&](const IndexSymbolPtr& other) {
-      return other->key == symbol->key;
-    });
+    const bool known = std::ranges::any_of(
+        found, [&](const IndexSymbolPtr& other) { return other->key == symbol->key; });
     if (wanted(*symbol) && !known) found.push_back(symbol);
     for (const IndexExpr& arg : symbol->args) Collect(arg, wanted, found);
   }
@@ -30,9 +29,9 @@ void Collect(const IndexExpr& form, const Wanted& wanted, std::vector<IndexSymbo
 
 // Whether caches of the type hold codes in some format.
 bool IsQuantised(DataType type) {
-  return std::any_of(RowFormats().begin(), RowFormats().end(), [&](const RowFormat& format) {
+  return std::ranges::any_of(RowFormats(), [&](const RowFormat& format) {
     return format.scales != ScaleKind::kNone &&
-           std::find(format.types.begin(), format.types.end(), type) != format.types.end();
+           std::ranges::find(format.types, type) != format.types.end();
   });
 }
 
@@ -43,7 +42,7 @@ AxisSymbols RowAxes(const AttentionMatch& match) {
     std::vector<std::pair<Dim, IndexSymbolPtr>> digits;
     for (const auto& [key, term] : index.terms()) digits.emplace_back(term.second, term.first);
     // The slow digit first.
-    std::sort(digits.begin(), digits.end(), [](const auto& a, const auto& b) {
+    std::ranges::sort(digits, [](const auto& a, const auto& b) {
       return ProvablyNotNegative(a.first - b.first - Dim(1));
     });
     for (const auto& [step, symbol] : digits) {
@@ -71,8 +70,8 @@ class AxesReader {
     const std::string& n = match_.n->key;
     const auto is_table = [&](const IndexSymbol& symbol) {
       return symbol.kind == Kind::kLoad &&
-             std::any_of(symbol.args.begin(), symbol.args.end(),
-                         [&](const IndexExpr& arg) { return arg.Mentions(n); });
+             std::ranges::any_of(symbol.args,
+                                 [&](const IndexExpr& arg) { return arg.Mentions(n); });
     };
     for (const IndexExpr& index : key_.codes.at) Collect(index, is_table, tables);
     if (const IndexSymbolPtr only = OnlyColumn(); tables.empty() && only) {
@@ -151,9 +150,8 @@ class AxesReader {
   }
 
   absl::Status Place(const IndexSymbolPtr& axis) {
-    const bool owner =
-        std::any_of(owners_.begin(), owners_.end(),
-                    [&](const IndexSymbolPtr& symbol) { return symbol->key == axis->key; });
+    const bool owner = std::ranges::any_of(
+        owners_, [&](const IndexSymbolPtr& symbol) { return symbol->key == axis->key; });
     std::vector<IndexExpr> direct;
     for (const IndexExpr& index : key_.codes.at) {
       for (const auto& [key, term] : index.terms()) {
@@ -187,8 +185,8 @@ bool ReadRows::quantised() const { return e4m3 || IsQuantised(codes.value->dtype
 
 bool ReadRows::IsSingle(const Element& element) {
   const auto& shape = element.value->shape();
-  return shape && std::all_of(shape->dims().begin(), shape->dims().end(),
-                              [](const Dim& dim) { return dim.constant() == 1; });
+  return shape &&
+         std::ranges::all_of(shape->dims(), [](const Dim& dim) { return dim.constant() == 1; });
 }
 
 absl::StatusOr<ReadRows> RowsOf(IndexingAnalysis& reader, const Factors& read,
@@ -271,9 +269,8 @@ AxisSplits SplitsOf(const AttentionMatch& match) {
   for (const IndexSymbolPtr& quotient : quotients) {
     for (size_t axis = 0; axis < match.output.at.size(); ++axis) {
       const IndexSymbolPtr whole = match.output.at[axis].symbol();
-      const bool known = std::any_of(splits.begin(), splits.end(), [&](const auto& split) {
-        return split.first == static_cast<int>(axis);
-      });
+      const bool known = std::ranges::any_of(
+          splits, [&](const auto& split) { return split.first == static_cast<int>(axis); });
       if (!whole || known || quotient->args[0].Key() != whole->key) continue;
       const Dim slow = whole->extent.FloorDiv(quotient->divisor);
       if (ProvablyEqual(slow * quotient->divisor, whole->extent)) {

@@ -47,9 +47,8 @@ class BiasReader {
     heads.insert(heads.end(), axes_.groups.begin(), axes_.groups.end());
     for (const IndexExpr& at : element.at) {
       for (const auto& [key, term] : at.terms()) {
-        const bool head =
-            std::any_of(heads.begin(), heads.end(),
-                        [&key = key](const IndexSymbolPtr& symbol) { return symbol->key == key; });
+        const bool head = std::ranges::any_of(
+            heads, [&key = key](const IndexSymbolPtr& symbol) { return symbol->key == key; });
         if (!head) return false;
       }
     }

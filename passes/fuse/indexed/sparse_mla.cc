@@ -46,9 +46,9 @@ absl::StatusOr<IndexSymbolPtr> EntryOf(const LatentRows& rows, const IndexSymbol
     if (!first && !second) return absl::NotFoundError("rows are not listed");
     symbol = symbol->args[first ? 1 : 0].symbol();
   }
-  const bool listed = symbol && symbol->kind == Kind::kLoad &&
-                      std::any_of(symbol->args.begin(), symbol->args.end(),
-                                  [&](const IndexExpr& arg) { return arg.Key() == n->key; });
+  const bool listed =
+      symbol && symbol->kind == Kind::kLoad &&
+      std::ranges::any_of(symbol->args, [&](const IndexExpr& arg) { return arg.Key() == n->key; });
   return listed ? absl::StatusOr<IndexSymbolPtr>(symbol)
                 : absl::NotFoundError("rows are not listed");
 }
@@ -132,9 +132,8 @@ class ListedPorts {
       for (const auto& [key, term] : index.terms()) {
         if (key == match_.d->key) continue;
         const std::vector<IndexExpr>& entry = lists_[0].entry->args;
-        const bool token =
-            std::any_of(entry.begin(), entry.end(),
-                        [&key = key](const IndexExpr& arg) { return arg.Mentions(key); });
+        const bool token = std::ranges::any_of(
+            entry, [&key = key](const IndexExpr& arg) { return arg.Mentions(key); });
         (token ? call_.tokens : call_.heads).push_back(term.first);
       }
     }

@@ -2,13 +2,10 @@
 
 #include <algorithm>
 #include <bit>
-#include <optional>
 #include <string>
-#include <utility>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
-#include "pagefuse/ops/kernels/formats/grouped_row.h"
 #include "pagefuse/passes/edit/graph_builder.h"
 #include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/edit/op_types.h"

@@ -2,10 +2,7 @@
 // bits an element.
 #pragma once
 
-#include <vector>
-
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 
 #include "pagefuse/ir/graph/graph.h"
 #include "pagefuse/ops/kernels/formats/grouped_row.h"

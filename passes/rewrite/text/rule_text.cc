@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 
 #include "pagefuse/base/status_macros.h"
@@ -14,8 +13,6 @@
 #include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/edit/similar_names.h"
 #include "pagefuse/passes/rewrite/condition_text.h"
-#include "pagefuse/passes/rewrite/rule.h"
-#include "pagefuse/passes/rewrite/text/rule_sections.h"
 #include "pagefuse/passes/rewrite/text/rule_variants.h"
 
 namespace pagefuse {

@@ -19,10 +19,8 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #include "pagefuse/passes/rewrite/condition_value.h"

@@ -3,12 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
-#include <optional>
 #include <set>
-#include <utility>
-
-#include "absl/strings/match.h"
-#include "absl/strings/str_join.h"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"

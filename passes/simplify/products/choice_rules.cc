@@ -1,7 +1,6 @@
 // Rules for selections and powers that exporters compute by other ops.
 #include <array>
 
-#include "pagefuse/passes/edit/constants.h"
 #include "pagefuse/passes/edit/ports.h"
 #include "pagefuse/passes/simplify/arithmetic_rules.h"
 #include "pagefuse/passes/simplify/products/product_rules.h"

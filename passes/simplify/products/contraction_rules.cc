@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "pagefuse/passes/edit/axes.h"
-#include "pagefuse/passes/edit/constants.h"
 #include "pagefuse/passes/simplify/products/product_rules.h"
 
 namespace pagefuse {

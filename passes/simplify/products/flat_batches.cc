@@ -1,8 +1,6 @@
 // Keeps heads as an axis of their own where a graph flattens them into the batch, [B, H, m, k] as
 // [B * H, m, k]: in products of three axes, as PyTorch's bmm and baddbmm have them, and in
 // elementwise ops between two such views.
-#include <algorithm>
-#include <map>
 
 #include "pagefuse/passes/edit/axes.h"
 #include "pagefuse/passes/simplify/products/product_rules.h"

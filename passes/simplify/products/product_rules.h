@@ -1,9 +1,6 @@
 // Declares the rules of simplify-products, by the file that defines them.
 #pragma once
 
-#include <optional>
-#include <vector>
-
 #include "pagefuse/passes/simplify/peephole.h"
 
 namespace pagefuse {

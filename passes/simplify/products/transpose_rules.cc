@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "pagefuse/passes/edit/axes.h"
-#include "pagefuse/passes/edit/constants.h"
 #include "pagefuse/passes/simplify/products/product_rules.h"
 
 namespace pagefuse {
