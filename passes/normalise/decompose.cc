@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/text/text.h"
 #include "pagefuse/ops/schema/default_attribute.h"
 #include "pagefuse/ops/schema/function_body.h"
@@ -49,6 +50,24 @@ absl::Status Decompose(Node* node, const OpsetImports& opsets, SymbolicContents&
   PF_RETURN_IF_ERROR(SpliceBody(*body, *node, PortsByName(*body, *op), contents));
   node->graph()->EraseNode(node);
   return absl::OkStatus();
+}
+
+absl::StatusOr<bool> DecomposeNodes(Model& model, PassContext& context, std::string_view pass,
+                                    bool (*takes)(const Node&),
+                                    const std::function<absl::Status(Node*)>& decompose) {
+  bool changed = false;
+  for (Node* node : NodesOf(*model.graph)) {
+    if (!takes(*node)) continue;
+    const std::string at = NodeLabel(*node);
+    const absl::Status done = decompose(node);
+    if (!done.ok()) {
+      context.AddMissedMatch(pass, at, StdView(done.message()));
+      continue;
+    }
+    PF_RETURN_IF_ERROR(context.Rewrote(model, pass));
+    changed = true;
+  }
+  return changed;
 }
 
 }  // namespace pagefuse

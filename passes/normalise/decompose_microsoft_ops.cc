@@ -30,30 +30,20 @@ bool IsProductOfHeads(const Node& node) {
   return true;
 }
 
-bool IsWrittenOut(const Node& node) {
+bool IsDecomposed(const Node& node) {
   return IsAnyOf(node,
                  {"Attention", "EmbedLayerNormalization", "MultiHeadAttention", "RotaryEmbedding"},
                  "com.microsoft") ||
          IsProductOfHeads(node);
 }
 
-absl::StatusOr<bool> WriteOutAll(Model& model, PassContext& context) {
+absl::StatusOr<bool> DecomposeAll(Model& model, PassContext& context) {
   // Decompositions are texts of the canonical opset.
   if (OpsetOf(model.opset_imports, "") < kCanonicalOpset) return false;
   PF_RETURN_IF_ERROR(InferShapes(model));
-  bool changed = false;
-  for (Node* node : NodesOf(*model.graph)) {
-    if (!IsWrittenOut(*node)) continue;
-    const std::string at = node->output(0) ? node->output(0)->name() : node->name;
-    const absl::Status done = Decompose(node, model.opset_imports, context.contents);
-    if (!done.ok()) {
-      context.AddMissedMatch(kName, at, StdView(done.message()));
-      continue;
-    }
-    PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
-    changed = true;
-  }
-  return changed;
+  return DecomposeNodes(model, context, kName, IsDecomposed, [&](Node* node) {
+    return Decompose(node, model.opset_imports, context.contents);
+  });
 }
 
 }  // namespace
@@ -63,7 +53,7 @@ std::unique_ptr<Pass> DecomposeMicrosoftOps() {
       kName,
       "Decomposes Attention, MultiHeadAttention, RotaryEmbedding, EmbedLayerNormalization and "
       "the FusedMatMul of attention heads of com.microsoft into standard ops.",
-      WriteOutAll);
+      DecomposeAll);
 }
 
 }  // namespace pagefuse

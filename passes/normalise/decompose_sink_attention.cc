@@ -50,21 +50,12 @@ absl::Status Expand(Model& model, Node* node, SymbolicContents& contents) {
   return Decompose(node, model.opset_imports, contents);
 }
 
+bool IsSinkAttention(const Node& node) { return node.Is("SinkAttention", "pagefuse"); }
+
 absl::StatusOr<bool> ExpandAll(Model& model, PassContext& context) {
   if (OpsetOf(model.opset_imports, "") < kCanonicalOpset) return false;
-  bool changed = false;
-  for (Node* node : NodesOf(*model.graph)) {
-    if (!node->Is("SinkAttention", "pagefuse")) continue;
-    const std::string at = NodeLabel(*node);
-    const absl::Status done = Expand(model, node, context.contents);
-    if (!done.ok()) {
-      context.AddMissedMatch(kName, at, StdView(done.message()));
-      continue;
-    }
-    PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
-    changed = true;
-  }
-  return changed;
+  return DecomposeNodes(model, context, kName, IsSinkAttention,
+                        [&](Node* node) { return Expand(model, node, context.contents); });
 }
 
 }  // namespace

@@ -287,12 +287,12 @@ class CompletedWindowsReader {
     const auto heads = match.h->extent.constant(), size = match.d->extent.constant();
     if (!heads || !size) return MatchFailure(match.output, "heads of known number and size");
     const AxisSymbols batch = Axis(of_.batch), token = Axis(of_.token);
-    Layout arranger(builder_, {match.query.value});
+    Layout layout(builder_, {match.query.value});
     WindowChoice choice{.heads = *heads};
     PF_ASSIGN_OR_RETURN(choice.query,
-                        arranger.GatheredPart(match.query, {batch, token, {match.h}, {match.d}}));
+                        layout.GatheredPart(match.query, {batch, token, {match.h}, {match.d}}));
     for (const Element& factor : match.row_factors) {
-      PF_ASSIGN_OR_RETURN(Value * here, arranger.GatheredPart(factor, {batch, token, {match.h}}));
+      PF_ASSIGN_OR_RETURN(Value * here, layout.GatheredPart(factor, {batch, token, {match.h}}));
       choice.weights = choice.weights ? builder_.Add("Mul", {choice.weights, here}) : here;
     }
     if (!choice.weights) return MatchFailure(match.output, "weights of the heads", "none");

@@ -221,13 +221,13 @@ class MatchReader {
   absl::Status BuildNode(const Scores& scores, const Segment& rows) {
     if (window_ == 0) return absl::NotFoundError("no window");
     const Element& part = rows.part;
-    Layout arranger(builder_, {part.value});
+    Layout layout(builder_, {part.value});
     const AxisSymbols batch = b_.symbol() ? AxisSymbols{b_.symbol()} : AxisSymbols{};
     const bool as_it_is = part.at.size() == 4 && part.at[0].Key() == b_.Key() &&
                           part.at[2].Key() == IndexExpr::Of(rows.axis).Key() &&
                           part.at[3].Key() == IndexExpr::Of(d_).Key();
     auto row = as_it_is ? absl::StatusOr<Value*>(part.value)
-                        : arranger.GatheredPart(part, {batch, {}, {rows.axis}, {d_}});
+                        : layout.GatheredPart(part, {batch, {}, {rows.axis}, {d_}});
     if (!row.ok()) return MatchFailure(StdView(row.status().message()));
     states_.insert(states_.end(), {part.value, rows.key.value});
     Node* attention = builder_.AddNode(

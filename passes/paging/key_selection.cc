@@ -206,15 +206,15 @@ class SelectionReader {
                           StrCat(match.h->extent.ToString(), " of ", match.d->extent.ToString()));
     }
     // Sizes of what is kept are not read off the mask, which goes away.
-    Layout arranger(builder_, {match.query.value, match.key.value});
+    Layout layout(builder_, {match.query.value, match.key.value});
     Layout mask_arranger(builder_, {mask.value});
     KeySelection result{.heads = *heads, .size = *size};
     const AxisSymbols masked = Mentions(mask, b_) ? Batch() : AxisSymbols{};
     PF_ASSIGN_OR_RETURN(result.mask, mask_arranger.Gathered(mask, {masked, {}, {s_}, {t_}}));
     PF_ASSIGN_OR_RETURN(result.query,
-                        arranger.GatheredPart(match.query, {Batch(), {s_}, {match.h}, {match.d}}));
-    PF_ASSIGN_OR_RETURN(result.weights, Weights(arranger, match));
-    PF_RETURN_IF_ERROR(BuildKey(arranger, match, result));
+                        layout.GatheredPart(match.query, {Batch(), {s_}, {match.h}, {match.d}}));
+    PF_ASSIGN_OR_RETURN(result.weights, Weights(layout, match));
+    PF_RETURN_IF_ERROR(BuildKey(layout, match, result));
     return result;
   }
 
@@ -224,10 +224,10 @@ class SelectionReader {
            });
   }
 
-  absl::StatusOr<Value*> Weights(Layout& arranger, const LogitsMatch& match) {
+  absl::StatusOr<Value*> Weights(Layout& layout, const LogitsMatch& match) {
     Value* weights = nullptr;
     for (const Element& factor : match.row_factors) {
-      PF_ASSIGN_OR_RETURN(Value * here, arranger.GatheredPart(factor, {Batch(), {s_}, {match.h}}));
+      PF_ASSIGN_OR_RETURN(Value * here, layout.GatheredPart(factor, {Batch(), {s_}, {match.h}}));
       weights = weights ? builder_.Add("Mul", {weights, here}) : here;
     }
     if (!weights) return MatchFailure(match.output, "weights of the heads", "none");
@@ -236,7 +236,7 @@ class SelectionReader {
   }
 
   // Keys [b, t, d] are those of the past and the new ones, or new ones alone.
-  absl::Status BuildKey(Layout& arranger, const LogitsMatch& match, KeySelection& result) {
+  absl::Status BuildKey(Layout& layout, const LogitsMatch& match, KeySelection& result) {
     Element key = match.key;
     const Node* join = key.producer();
     if (join && join->Is("Concat") && join->num_inputs() == 2 && join->input(0)->is_input() &&
@@ -254,7 +254,7 @@ class SelectionReader {
       key.value = join->input(1);
     }
     for (IndexExpr& index : key.at) index = Renamed(index, t_, s_);
-    PF_ASSIGN_OR_RETURN(result.key, arranger.GatheredPart(key, {Batch(), {s_}, {match.d}}));
+    PF_ASSIGN_OR_RETURN(result.key, layout.GatheredPart(key, {Batch(), {s_}, {match.d}}));
     return absl::OkStatus();
   }
 

@@ -220,10 +220,10 @@ std::optional<Element> RotationReader::WholeSource(const Element& first, const E
 
 absl::StatusOr<Value*> RotationReader::ArrangedTable(GraphBuilder& builder,
                                                      const RotationTable& table) {
-  Layout arranger(builder, {table.row.value});
+  Layout layout(builder, {table.row.value});
   const AxisSymbols tokens = Axis(table.tokens);
-  if (!table.shared) return arranger.GatheredPart(table.row, {Axis(0), tokens, pairs_});
-  PF_ASSIGN_OR_RETURN(Value * once, arranger.GatheredPart(table.row, {{}, tokens, pairs_}));
+  if (!table.shared) return layout.GatheredPart(table.row, {Axis(0), tokens, pairs_});
+  PF_ASSIGN_OR_RETURN(Value * once, layout.GatheredPart(table.row, {{}, tokens, pairs_}));
   return once;
 }
 
@@ -232,9 +232,9 @@ absl::StatusOr<Value*> RotationReader::ArrangedRows(GraphBuilder& builder,
   const Element& x = rotation.x;
   const bool as_it_is = x.value->shape() && ProvablyEqual(*x.value->shape(), shape_);
   if (as_it_is && x.at.back().Key() == IndexExpr::Of(channel_).Key()) return x.value;
-  Layout arranger(builder, {x.value});
+  Layout layout(builder, {x.value});
   PF_ASSIGN_OR_RETURN(Value * rows,
-                      arranger.GatheredPart(x, {Axis(0), Axis(1), Axis(2), AxisSymbols{channel_}}));
+                      layout.GatheredPart(x, {Axis(0), Axis(1), Axis(2), AxisSymbols{channel_}}));
   if (!rows->shape()) rows->set_shape(shape_);
   return rows;
 }

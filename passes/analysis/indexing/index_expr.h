@@ -41,7 +41,7 @@ class IndexExpr {
   IndexSymbolPtr symbol() const;
   // What the form grows by from place to place of an axis, which is one symbol or, of length 1, 0.
   Dim Step(const IndexExpr& axis) const;
-  // True if an symbol, or one within its arguments, has that key.
+  // True if a symbol, or one within its arguments, has that key.
   bool Mentions(const std::string& key) const;
 
   IndexExpr operator+(const IndexExpr& other) const;

@@ -6,7 +6,7 @@
 namespace pagefuse {
 
 // int64 values of `form` along `axis`, a vector. FailedPrecondition if it depends on other axes.
-absl::StatusOr<Value*> IndexVector(GraphBuilder& builder, Layout& arranger, const IndexExpr& form,
+absl::StatusOr<Value*> IndexVector(GraphBuilder& builder, Layout& layout, const IndexExpr& form,
                                    const IndexSymbolPtr& axis);
 
 }  // namespace pagefuse

@@ -52,7 +52,7 @@ Dim ProductOf(const std::vector<Dim>& dims) {
   return product;
 }
 
-// Where an symbol is, or its quotient and its remainder, which lie on two axes.
+// Where a symbol is, or its quotient and its remainder, which lie on two axes.
 std::vector<int> PlacesOf(const AxisSymbols& symbols, const IndexSymbolPtr& symbol) {
   if (const int place = PlaceOf(symbols, symbol); place >= 0) return {place};
   for (size_t slow = 0; slow < symbols.size(); ++slow) {

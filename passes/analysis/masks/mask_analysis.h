@@ -31,7 +31,7 @@ const Value* PaddingInputOf(const Value* mask);
 
 // Reads a mask of rank 2 to 4 whose last two axes are query and key: boolean (true = visible) or
 // additive (0 = visible, -inf or a finite float from -1e4 down = hidden). It is read by element
-// (words/element.h) as a conjunction of inequalities over its indices, with nothing taken for
+// (indexing/indexing_analysis.h) as a conjunction of inequalities over its indices, with nothing taken for
 // granted: constants and comparisons of indices are limits, reads of a [B, T] mask by (b, j) are
 // padding. Anything else is a FailedPrecondition that names the value or the condition it stopped
 // at: a mask is never guessed.

@@ -14,7 +14,7 @@
 namespace pagefuse {
 namespace {
 
-constexpr int kSiteInputs = 3;  // query, key, value
+constexpr int kMatchInputs = 3;  // query, key, value
 
 absl::Status Stopped(const Node& node, std::string_view why) {
   return absl::FailedPreconditionError(StrCat(node.Description(), " ", why));
@@ -49,13 +49,13 @@ class Tracer {
   }
 
  private:
-  bool IsSite(const Node* node) const { return node && sources_.matches.contains(node); }
+  bool IsMatch(const Node* node) const { return node && sources_.matches.contains(node); }
   std::vector<const Value*> Beside(const Node& match) const {
     const auto it = sources_.beside.find(&match);
     return it == sources_.beside.end() ? std::vector<const Value*>() : it->second;
   }
   bool IsPresent(const Value* value) const {
-    return IsSite(value->producer()) && value->producer_index() > 0;
+    return IsMatch(value->producer()) && value->producer_index() > 0;
   }
   bool IsKnown(const Value* value) const {
     const auto it = contents_.find(value);
@@ -70,7 +70,7 @@ class Tracer {
       if (!IsPresent(output)) open.push_back(output);
     }
     for (const Node* match : sources_.matches) {
-      for (int i = 0; i < kSiteInputs; ++i) open.push_back(match->input(i));
+      for (int i = 0; i < kMatchInputs; ++i) open.push_back(match->input(i));
       for (const Value* value : Beside(*match)) open.push_back(value);
     }
     while (!open.empty()) {
@@ -79,7 +79,7 @@ class Tracer {
       const Node* node = value->producer();
       if (!node || node->graph() != &graph_ || IsKnown(value) || !live_.insert(node).second)
         continue;
-      if (IsSite(node)) continue;
+      if (IsMatch(node)) continue;
       for (const Value* read : ValuesRead(*node)) open.push_back(read);
     }
   }
@@ -110,7 +110,7 @@ class Tracer {
     if (!node.Subgraphs().empty()) return VisitSubgraphs(node);
     std::vector<TokenDependence> inputs;
     for (int i = 0; i < node.num_inputs(); ++i) {
-      const bool read = node.input(i) && !(IsSite(&node) && i >= kSiteInputs) &&
+      const bool read = node.input(i) && !(IsMatch(&node) && i >= kMatchInputs) &&
                         !node.Is("Shape") && !node.Is("Size");
       TokenDependence role;
       if (read) {

@@ -64,9 +64,9 @@ class IndexQueryReader {
     PF_RETURN_IF_ERROR(FindRotation());
     PF_ASSIGN_OR_RETURN(const Element whole, ReadWhole());
     IndexQuery query{.interleaved = IntOr(*rope_, "interleaved", 0) != 0, .offset = offset_};
-    Layout arranger(builder_, {whole.value});
+    Layout layout(builder_, {whole.value});
     PF_ASSIGN_OR_RETURN(query.rows,
-                        arranger.GatheredPart(whole, {Axis(t_), Axis(h_), AxisSymbols{d_}}));
+                        layout.GatheredPart(whole, {Axis(t_), Axis(h_), AxisSymbols{d_}}));
     PF_ASSIGN_OR_RETURN(Value * cos, TableRows(ports::RotaryEmbedding::kCos));
     PF_ASSIGN_OR_RETURN(Value * sin, TableRows(ports::RotaryEmbedding::kSin));
     query.cos_sin = CosSinRows(builder_, cos, sin);
@@ -181,8 +181,8 @@ class IndexQueryReader {
   absl::StatusOr<Value*> TableRows(int port) {
     Value* table = rope_->input(port);
     const IndexExpr pair = Along(Dim(rotated_ / 2));
-    Layout arranger(builder_, {table});
-    return arranger.Gathered({table, {IndexExpr(), t_, pair}}, {Axis(t_), Axis(pair)});
+    Layout layout(builder_, {table});
+    return layout.Gathered({table, {IndexExpr(), t_, pair}}, {Axis(t_), Axis(pair)});
   }
 
   // Up to two constants are factors of the op, the inner one first.
@@ -198,8 +198,8 @@ class IndexQueryReader {
     }
     if (!factors.empty()) query.softmax_scale = factors[0];
     if (factors.size() > 1) query.head_scale = factors[1];
-    Layout arranger(builder_, {weights.value});
-    PF_ASSIGN_OR_RETURN(query.weights, arranger.GatheredPart(weights, {Axis(t_), Axis(h_)}));
+    Layout layout(builder_, {weights.value});
+    PF_ASSIGN_OR_RETURN(query.weights, layout.GatheredPart(weights, {Axis(t_), Axis(h_)}));
     return absl::OkStatus();
   }
 

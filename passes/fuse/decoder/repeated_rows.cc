@@ -43,8 +43,8 @@ absl::StatusOr<bool> Rewrite(Graph& graph, Node* node, const SymbolicContents& c
   const IndexSymbolPtr once = reader.NewAxis((*source.value->shape())[axis]);
   *place = IndexExpr::Of(once);
   GraphBuilder builder(graph, node, node->input(0)->name());
-  Layout arranger(builder, {source.value});
-  const auto rows = arranger.Gathered(source, {AxisSymbols{once}, AxisSymbols{channel}});
+  Layout layout(builder, {source.value});
+  const auto rows = layout.Gathered(source, {AxisSymbols{once}, AxisSymbols{channel}});
   if (!rows.ok()) return false;
   node->SetInput(0, *rows);
   node->SetAttribute("repeat", MakeAttribute(*repeat));

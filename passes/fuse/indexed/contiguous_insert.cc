@@ -65,8 +65,8 @@ class InsertBuilder {
   InsertBuilder(GraphBuilder& builder, const Insert& insert)
       : builder_(builder),
         insert_(insert),
-        arranger_(builder, {insert.key->input(TensorScatter::kUpdate),
-                            insert.key->input(TensorScatter::kCache)}) {}
+        layout_(builder, {insert.key->input(TensorScatter::kUpdate),
+                          insert.key->input(TensorScatter::kCache)}) {}
 
   // The caches as they were shaped, written.
   absl::StatusOr<std::vector<Value*>> Build() {
@@ -81,7 +81,7 @@ class InsertBuilder {
                                   {key, value, key_cache, value_cache, slots}, 2);
     node->SetAttribute("kv_quant_mode", MakeAttribute(std::string("none")));
     const auto shaped = [&](int output, const Node* scatter) {
-      return arranger_.Reshaped(node->output(output), scatter->input(0)->shape()->dims());
+      return layout_.Reshaped(node->output(output), scatter->input(0)->shape()->dims());
     };
     PF_ASSIGN_OR_RETURN(Value * new_keys, shaped(0, insert_.key));
     PF_ASSIGN_OR_RETURN(Value * new_values, shaped(1, insert_.value));
@@ -94,9 +94,9 @@ class InsertBuilder {
     const Shape& shape = *value->shape();
     const Dim blocks = shape[0] * shape[1];
     if (ProvablyEqual(rows, Dim(1))) {
-      return arranger_.Reshaped(value, {blocks * shape[2], Dim(1), shape[3]});
+      return layout_.Reshaped(value, {blocks * shape[2], Dim(1), shape[3]});
     }
-    return arranger_.Reshaped(value, {blocks, shape[2], Dim(1), shape[3]});
+    return layout_.Reshaped(value, {blocks, shape[2], Dim(1), shape[3]});
   }
 
   absl::StatusOr<Value*> Slots() {
@@ -104,19 +104,19 @@ class InsertBuilder {
     PF_ASSIGN_OR_RETURN(Value * first_rows, FirstRows(blocks));
     PF_ASSIGN_OR_RETURN(Value * first, First());
     Value* begin = builder_.Add("Add", {first_rows, first});
-    PF_ASSIGN_OR_RETURN(Value * count, arranger_.Size(insert_.fresh));
+    PF_ASSIGN_OR_RETURN(Value * count, layout_.Size(insert_.fresh));
     Value* steps = builder_.Add("Range", {builder_.Int(0), count, builder_.Int(1)});
     Value* slots = builder_.Add("Add", {begin, steps});
-    return arranger_.Reshaped(slots, {blocks * insert_.fresh});
+    return layout_.Reshaped(slots, {blocks * insert_.fresh});
   }
 
   // The first slot of each sequence and head, [B, H, 1].
   absl::StatusOr<Value*> FirstRows(const Dim& blocks) {
-    PF_ASSIGN_OR_RETURN(Value * count, arranger_.Size(blocks));
-    PF_ASSIGN_OR_RETURN(Value * rows, arranger_.Size(insert_.rows));
+    PF_ASSIGN_OR_RETURN(Value * count, layout_.Size(blocks));
+    PF_ASSIGN_OR_RETURN(Value * rows, layout_.Size(insert_.rows));
     Value* numbers = builder_.Add("Range", {builder_.Int(0), count, builder_.Int(1)});
     Value* starts = builder_.Add("Mul", {numbers, rows});
-    return arranger_.Reshaped(starts, {insert_.batch, insert_.heads, Dim(1)});
+    return layout_.Reshaped(starts, {insert_.batch, insert_.heads, Dim(1)});
   }
 
   // Where each sequence writes, [B, 1, 1]; 0 where the graph does not say.
@@ -129,7 +129,7 @@ class InsertBuilder {
 
   GraphBuilder& builder_;
   const Insert& insert_;
-  Layout arranger_;
+  Layout layout_;
 };
 
 std::vector<Node*> Places(const Graph& graph) {

@@ -43,7 +43,7 @@ absl::Status CheckRules(const AttentionMaskPorts& visible) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<Value*>> BuildLatentCall(GraphBuilder& builder, Layout& arranger,
+absl::StatusOr<std::vector<Value*>> BuildLatentCall(GraphBuilder& builder, Layout& layout,
                                                     const AttentionMatch& match,
                                                     const LatentCall& call,
                                                     const std::optional<LogSums>& sums) {
@@ -51,21 +51,21 @@ absl::StatusOr<std::vector<Value*>> BuildLatentCall(GraphBuilder& builder, Layou
   std::vector<Value*> inputs = call.inputs;
   if (match.sink) {
     PF_ASSIGN_OR_RETURN(inputs[kSparseMlaIn["attn_sink"]],
-                        arranger.Gathered(*match.sink, {call.heads}));
+                        layout.Gathered(*match.sink, {call.heads}));
   }
   while (!inputs.back()) inputs.pop_back();
   Node* node = builder.AddNode("pagefuse", "SparseMlaAttention", inputs, sums ? 2 : 1);
   PF_RETURN_IF_ERROR(SetAttributes(match, call, *node));
   PF_ASSIGN_OR_RETURN(
       Value * result,
-      arranger.Spread(node->output(0), {call.tokens, call.heads, {match.d}}, match.output));
+      layout.Spread(node->output(0), {call.tokens, call.heads, {match.d}}, match.output));
   const DataType wanted = match.output.value->dtype();
   if (inputs[kSparseMlaIn["q"]]->dtype() != wanted) {
     result = builder.Add("Cast", {result}, "to", static_cast<int64_t>(wanted));
   }
   if (!sums) return std::vector<Value*>{result};
   PF_ASSIGN_OR_RETURN(Value * spread,
-                      arranger.Spread(node->output(1), {call.tokens, call.heads}, sums->element));
+                      layout.Spread(node->output(1), {call.tokens, call.heads}, sums->element));
   return std::vector<Value*>{result, spread};
 }
 
@@ -108,16 +108,16 @@ absl::StatusOr<std::vector<Value*>> BuildDenseLatent(GraphBuilder& builder,
                   .format = dense.rows.format,
                   .block_size = dense.rows.block_size,
                   .causal = dense.visible.causal};
-  Layout& arranger = ports.arranger();
+  Layout& layout = ports.layout();
   std::vector<Value*>& inputs = call.inputs;
   PF_ASSIGN_OR_RETURN(
       inputs[kSparseMlaIn["q"]],
-      arranger.Gathered(NarrowQuery(reader, match), {call.tokens, call.heads, {match.e}}));
+      layout.Gathered(NarrowQuery(reader, match), {call.tokens, call.heads, {match.e}}));
   inputs[kSparseMlaIn["kv_cache"]] = dense.rows.cache;
   PF_ASSIGN_OR_RETURN(inputs[kSparseMlaIn["block_table"]], ports.BlockTable());
   PF_ASSIGN_OR_RETURN(inputs[kSparseMlaIn["seq_lens"]], ports.Lengths());
   PF_ASSIGN_OR_RETURN(inputs[kSparseMlaIn["query_start_loc"]], ports.FirstTokens());
-  return BuildLatentCall(builder, arranger, match, call, sums);
+  return BuildLatentCall(builder, layout, match, call, sums);
 }
 
 }  // namespace pagefuse

@@ -21,7 +21,7 @@ struct LatentCall {
 };
 
 // The result, and the log-sum-exps if the graph has them. FailedPrecondition for what the op lacks.
-absl::StatusOr<std::vector<Value*>> BuildLatentCall(GraphBuilder& builder, Layout& arranger,
+absl::StatusOr<std::vector<Value*>> BuildLatentCall(GraphBuilder& builder, Layout& layout,
                                                     const AttentionMatch& match,
                                                     const LatentCall& call,
                                                     const std::optional<LogSums>& sums);

@@ -203,12 +203,12 @@ absl::StatusOr<std::vector<Value*>> Build(Replacement& replacement, const TopKMa
   Value* logits = match.topk->input(0);
   const auto count = match.rank->extent.constant();
   if (!count) return MatchFailure("the number of indices a row is not known");
-  Layout arranger(builder, {logits});
-  PF_ASSIGN_OR_RETURN(Value * begin, IndexVector(builder, arranger, match.begin, match.row));
-  PF_ASSIGN_OR_RETURN(Value * end, IndexVector(builder, arranger,
-                                               WithinColumns(match.end, match.column), match.row));
+  Layout layout(builder, {logits});
+  PF_ASSIGN_OR_RETURN(Value * begin, IndexVector(builder, layout, match.begin, match.row));
+  PF_ASSIGN_OR_RETURN(
+      Value * end, IndexVector(builder, layout, WithinColumns(match.end, match.column), match.row));
   Node* node = builder.AddNode("pagefuse", "IndexerTopK",
-                               {logits, arranger.AsInt32(begin), arranger.AsInt32(end)}, 1);
+                               {logits, layout.AsInt32(begin), layout.AsInt32(end)}, 1);
   node->SetAttribute("topk", MakeAttribute(*count));
   const DataType type = match.output.value->dtype();
   if (type == DataType::kInt32) return std::vector<Value*>{node->output(0)};

@@ -52,17 +52,16 @@ absl::StatusOr<Range> RangeOf(const LogitsMatch& match) {
 class DenseLogitsPorts {
  public:
   DenseLogitsPorts(GraphBuilder& builder, const LogitsMatch& match)
-      : builder_(builder), match_(match), arranger_(builder, Sources(match)) {}
+      : builder_(builder), match_(match), layout_(builder, Sources(match)) {}
 
   absl::StatusOr<Value*> Build() {
     if (match_.key_factors.size() != 1) return MatchFailure("keys have no scale, or more than one");
     PF_ASSIGN_OR_RETURN(const AxisSymbols rows, RowsOfLogits(match_));
     if (rows.size() != 1) return MatchFailure("a row of queries is no single axis");
-    PF_ASSIGN_OR_RETURN(Value * q,
-                        arranger_.Gathered(match_.query, {rows, {match_.h}, {match_.d}}));
-    PF_ASSIGN_OR_RETURN(Value * k, arranger_.Gathered(match_.key, {{match_.n}, {match_.d}}));
-    PF_ASSIGN_OR_RETURN(Value * scale, arranger_.Gathered(match_.key_factors[0], {{match_.n}}));
-    PF_ASSIGN_OR_RETURN(Value * weights, WeightsOfLogits(builder_, arranger_, match_));
+    PF_ASSIGN_OR_RETURN(Value * q, layout_.Gathered(match_.query, {rows, {match_.h}, {match_.d}}));
+    PF_ASSIGN_OR_RETURN(Value * k, layout_.Gathered(match_.key, {{match_.n}, {match_.d}}));
+    PF_ASSIGN_OR_RETURN(Value * scale, layout_.Gathered(match_.key_factors[0], {{match_.n}}));
+    PF_ASSIGN_OR_RETURN(Value * weights, WeightsOfLogits(builder_, layout_, match_));
     PF_ASSIGN_OR_RETURN(const Range range, RangeOf(match_));
     const IndexExpr first = range.first ? *range.first : IndexExpr(0);
     const IndexExpr end = range.last ? *range.last + IndexExpr(1) : IndexExpr(match_.n->extent);
@@ -70,7 +69,7 @@ class DenseLogitsPorts {
     PF_ASSIGN_OR_RETURN(Value * ke, Bound(WithinColumns(end, match_.n), rows[0]));
     Node* node = builder_.AddNode("pagefuse", "MqaLogits", {q, k, scale, weights, ks, ke}, 1);
     node->SetAttribute("clean_logits", MakeAttribute(int64_t{1}));
-    return arranger_.Spread(node->output(0), {rows, {match_.n}}, match_.output);
+    return layout_.Spread(node->output(0), {rows, {match_.n}}, match_.output);
   }
 
  private:
@@ -84,17 +83,16 @@ class DenseLogitsPorts {
     // An input as it is, whatever its type.
     if (const IndexSymbolPtr symbol = form.symbol();
         symbol && symbol->kind == IndexSymbol::Kind::kLoad) {
-      PF_ASSIGN_OR_RETURN(Value * value,
-                          arranger_.Gathered({symbol->tensor, symbol->args}, {{row}}));
-      return arranger_.AsInt32(value);
+      PF_ASSIGN_OR_RETURN(Value * value, layout_.Gathered({symbol->tensor, symbol->args}, {{row}}));
+      return layout_.AsInt32(value);
     }
-    PF_ASSIGN_OR_RETURN(Value * value, IndexVector(builder_, arranger_, form, row));
-    return arranger_.AsInt32(value);
+    PF_ASSIGN_OR_RETURN(Value * value, IndexVector(builder_, layout_, form, row));
+    return layout_.AsInt32(value);
   }
 
   GraphBuilder& builder_;
   const LogitsMatch& match_;
-  Layout arranger_;
+  Layout layout_;
 };
 
 // The length of the fast digit of `m`, where its slow one is read.

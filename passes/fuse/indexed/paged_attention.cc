@@ -84,7 +84,7 @@ absl::StatusOr<std::vector<Value*>> Build(const Reading& r, Replacement& replace
   if (r.signs) {
     constexpr int kSigns = kPagedAttentionIn["rht_signs"];
     inputs.resize(kSigns + 1, nullptr);
-    PF_ASSIGN_OR_RETURN(inputs[kSigns], ports.arranger().Gathered(*r.signs, {{r.match.e}}));
+    PF_ASSIGN_OR_RETURN(inputs[kSigns], ports.layout().Gathered(*r.signs, {{r.match.e}}));
   }
   Node* node = replacement.builder().AddNode("pagefuse", "PagedAttention", inputs, r.sums ? 2 : 1);
   node->name = r.match.output.producer()->name;

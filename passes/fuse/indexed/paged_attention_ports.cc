@@ -46,7 +46,7 @@ absl::Status CheckLowSums(const std::optional<LogSums>& sums) {
 
 namespace {
 
-// The axis of the cache that an symbol runs along; -1 if none or several do.
+// The axis of the cache that a symbol runs along; -1 if none or several do.
 int AxisOf(const Element& codes, const AxisSymbols& symbols) {
   int found = -1;
   for (size_t axis = 0; axis < codes.at.size(); ++axis) {
@@ -85,7 +85,7 @@ PagedAttentionPorts::PagedAttentionPorts(GraphBuilder& builder, const AttentionM
       match_(match),
       axes_(axes),
       visible_(visible),
-      arranger_(builder, SizeSources(match, axes)) {}
+      layout_(builder, SizeSources(match, axes)) {}
 
 AxisSymbols PagedAttentionPorts::Tokens() const {
   return axes_.query ? Joined(axes_.sequence, {axes_.query}) : axes_.sequence;
@@ -103,7 +103,7 @@ absl::StatusOr<std::vector<Value*>> PagedAttentionPorts::Inputs(const ReadRows& 
                                                                 const CacheFormat& format,
                                                                 const ScoreBiases& biases) {
   std::vector<Value*> inputs(kNumPorts, nullptr);
-  PF_ASSIGN_OR_RETURN(inputs[0], arranger_.Gathered(match_.query, {Tokens(), Heads(), {match_.e}}));
+  PF_ASSIGN_OR_RETURN(inputs[0], layout_.Gathered(match_.query, {Tokens(), Heads(), {match_.e}}));
   PF_ASSIGN_OR_RETURN(inputs[1], Cache(key.codes, key.along ? key.along : match_.e));
   PF_ASSIGN_OR_RETURN(inputs[2], ValueCache(key, value));
   PF_ASSIGN_OR_RETURN(inputs[3], FirstTokens());
@@ -120,14 +120,14 @@ absl::StatusOr<std::vector<Value*>> PagedAttentionPorts::Inputs(const ReadRows& 
     PF_ASSIGN_OR_RETURN(inputs[kVScaleCache], ScaleCache(*value.scale));
   }
   if (match_.sink) {
-    PF_ASSIGN_OR_RETURN(inputs[kSink], arranger_.Gathered(*match_.sink, {Heads()}));
+    PF_ASSIGN_OR_RETURN(inputs[kSink], layout_.Gathered(*match_.sink, {Heads()}));
   }
   if (biases.slopes) {
-    PF_ASSIGN_OR_RETURN(Value * slopes, arranger_.Gathered(*biases.slopes, {Heads()}));
+    PF_ASSIGN_OR_RETURN(Value * slopes, layout_.Gathered(*biases.slopes, {Heads()}));
     inputs[kSlopes] = AsFloat(slopes, *biases.slopes->value);
   }
   inputs[kBiasAmongQueries] = biases.among_queries;
-  if (visible_.ranges) inputs[kRanges] = arranger_.AsInt32(visible_.ranges);
+  if (visible_.ranges) inputs[kRanges] = layout_.AsInt32(visible_.ranges);
   inputs[kCausalFlags] = visible_.causal_flags;
   while (!inputs.back()) inputs.pop_back();
   return inputs;
@@ -136,7 +136,7 @@ absl::StatusOr<std::vector<Value*>> PagedAttentionPorts::Inputs(const ReadRows& 
 // [NB, BS, Hk, D]; a contiguous cache is a block of all rows for each sequence and KV head.
 absl::StatusOr<Value*> PagedAttentionPorts::Cache(const Element& codes,
                                                   const IndexSymbolPtr& along) {
-  return arranger_.GatheredPart(codes, {Blocks(), axes_.row, axes_.heads, {along}});
+  return layout_.GatheredPart(codes, {Blocks(), axes_.row, axes_.heads, {along}});
 }
 
 // Latent rows are keys as a whole and values in their first elements.
@@ -164,7 +164,7 @@ absl::StatusOr<Value*> PagedAttentionPorts::ValueCache(const ReadRows& key, cons
 
 absl::StatusOr<Value*> PagedAttentionPorts::ScaleCache(const Element& scale) {
   PF_ASSIGN_OR_RETURN(Value * scales,
-                      arranger_.GatheredPart(scale, {Blocks(), axes_.row, axes_.heads}));
+                      layout_.GatheredPart(scale, {Blocks(), axes_.row, axes_.heads}));
   return AsFloat(scales, *scale.value);
 }
 
@@ -199,20 +199,20 @@ absl::Status CheckFirstTokens(const Value& first_tokens) {
 absl::StatusOr<Value*> PagedAttentionPorts::FirstTokens() {
   if (visible_.first_tokens) {
     PF_RETURN_IF_ERROR(CheckFirstTokens(*visible_.first_tokens));
-    return arranger_.AsInt32(visible_.first_tokens);
+    return layout_.AsInt32(visible_.first_tokens);
   }
   const Dim count = NumSequences();
   const Dim step = axes_.query ? axes_.query->extent : Dim(1);
   if (count.constant() && step.constant()) {
     std::vector<int64_t> first;
     for (int64_t i = 0; i <= *count.constant(); ++i) first.push_back(i * *step.constant());
-    return arranger_.AsInt32(builder_.Ints(first));
+    return layout_.AsInt32(builder_.Ints(first));
   }
-  PF_ASSIGN_OR_RETURN(Value * sequences, arranger_.Size(count));
-  PF_ASSIGN_OR_RETURN(Value * size, arranger_.Size(step));
+  PF_ASSIGN_OR_RETURN(Value * sequences, layout_.Size(count));
+  PF_ASSIGN_OR_RETURN(Value * size, layout_.Size(step));
   Value* end = builder_.Add("Add", {sequences, builder_.Int(1)});
   Value* numbers = builder_.Add("Range", {builder_.Int(0), end, builder_.Int(1)});
-  return arranger_.AsInt32(builder_.Add("Mul", {numbers, size}));
+  return layout_.AsInt32(builder_.Add("Mul", {numbers, size}));
 }
 
 // What depends on the sequence alone, or on a part of its digits, for each sequence.
@@ -221,7 +221,7 @@ absl::StatusOr<Value*> PagedAttentionPorts::BySequence(const Element& element) {
   for (const IndexSymbolPtr& symbol : axes_.sequence) {
     if (element.Mentions(symbol)) known.push_back(symbol);
   }
-  PF_ASSIGN_OR_RETURN(Value * value, arranger_.Gathered(element, {known}));
+  PF_ASSIGN_OR_RETURN(Value * value, layout_.Gathered(element, {known}));
   if (known.size() == axes_.sequence.size()) return value;
   std::vector<Dim> narrow, wide;
   for (const IndexSymbolPtr& symbol : axes_.sequence) {
@@ -230,10 +230,10 @@ absl::StatusOr<Value*> PagedAttentionPorts::BySequence(const Element& element) {
     narrow.push_back(here ? symbol->extent : Dim(1));
     wide.push_back(symbol->extent);
   }
-  PF_ASSIGN_OR_RETURN(value, arranger_.Reshaped(value, narrow));
-  PF_ASSIGN_OR_RETURN(Value * sizes, arranger_.Sizes(wide));
+  PF_ASSIGN_OR_RETURN(value, layout_.Reshaped(value, narrow));
+  PF_ASSIGN_OR_RETURN(Value * sizes, layout_.Sizes(wide));
   value = builder_.Add("Expand", {value, sizes});
-  return arranger_.Reshaped(value, {NumSequences()});
+  return layout_.Reshaped(value, {NumSequences()});
 }
 
 absl::StatusOr<Value*> PagedAttentionPorts::Lengths() {
@@ -242,9 +242,9 @@ absl::StatusOr<Value*> PagedAttentionPorts::Lengths() {
     return MatchFailure("a sequence's length ", length.Key(), " is no element of a tensor");
   };
   if (length.is_constant()) {
-    PF_ASSIGN_OR_RETURN(Value * size, arranger_.Size(length.constant()));
-    PF_ASSIGN_OR_RETURN(Value * sizes, arranger_.Sizes({NumSequences()}));
-    return arranger_.AsInt32(builder_.Add("Expand", {size, sizes}));
+    PF_ASSIGN_OR_RETURN(Value * size, layout_.Size(length.constant()));
+    PF_ASSIGN_OR_RETURN(Value * sizes, layout_.Sizes({NumSequences()}));
+    return layout_.AsInt32(builder_.Add("Expand", {size, sizes}));
   }
   if (length.terms().size() != 1) return refuse();
   const auto& [symbol, factor] = length.terms().begin()->second;
@@ -252,26 +252,26 @@ absl::StatusOr<Value*> PagedAttentionPorts::Lengths() {
   if (visible_.first_tokens) {
     const bool owned = symbol->args.size() == 1 && symbol->args[0].Key() == axes_.owner.Key() &&
                        length.constant().constant() == 0;
-    return owned ? absl::StatusOr<Value*>(arranger_.AsInt32(symbol->tensor)) : refuse();
+    return owned ? absl::StatusOr<Value*>(layout_.AsInt32(symbol->tensor)) : refuse();
   }
   PF_ASSIGN_OR_RETURN(Value * value, BySequence({symbol->tensor, symbol->args}));
   if (length.constant().constant() != 0) {
     // No row sees past the table, however long a sequence is said to be.
-    PF_ASSIGN_OR_RETURN(Value * offset, arranger_.Size(length.constant()));
-    PF_ASSIGN_OR_RETURN(Value * most, arranger_.Size(match_.n->extent));
+    PF_ASSIGN_OR_RETURN(Value * offset, layout_.Size(length.constant()));
+    PF_ASSIGN_OR_RETURN(Value * most, layout_.Size(match_.n->extent));
     Value* wide = builder_.Add("Cast", {value}, "to", static_cast<int64_t>(DataType::kInt64));
     value = builder_.Add("Add", {wide, offset});
     if (!axes_.query) value = builder_.Add("Min", {value, most});
   }
-  return arranger_.AsInt32(value);
+  return layout_.AsInt32(value);
 }
 
 absl::StatusOr<Value*> PagedAttentionPorts::BlockTable() {
   if (!axes_.block) {
     // One block a sequence.
-    PF_ASSIGN_OR_RETURN(Value * count, arranger_.Size(NumSequences()));
+    PF_ASSIGN_OR_RETURN(Value * count, layout_.Size(NumSequences()));
     Value* numbers = builder_.Add("Range", {builder_.Int(0), count, builder_.Int(1)});
-    return arranger_.AsInt32(builder_.Add("Unsqueeze", {numbers, builder_.Ints({1})}));
+    return layout_.AsInt32(builder_.Add("Unsqueeze", {numbers, builder_.Ints({1})}));
   }
   const Element table{axes_.block->tensor, axes_.block->args};
   IndexSymbolPtr column = match_.n;
@@ -289,28 +289,28 @@ absl::StatusOr<Value*> PagedAttentionPorts::BlockTable() {
   if (visible_.first_tokens) return RaggedTable(table);
   const bool one_column = table.at.size() == 2 && table.at[1].number() == 0;
   const AxisSymbols columns = one_column ? AxisSymbols() : AxisSymbols{column};
-  PF_ASSIGN_OR_RETURN(Value * value, arranger_.Gathered(table, {owner, columns}));
+  PF_ASSIGN_OR_RETURN(Value * value, layout_.Gathered(table, {owner, columns}));
   if (!axes_.sequence_heads.empty()) return TableByHead(value, LengthOf(columns));
-  return arranger_.AsInt32(value);
+  return layout_.AsInt32(value);
 }
 
 // table[b, m] * Hk + h for each sequence and head; what is no block stays negative.
 absl::StatusOr<Value*> PagedAttentionPorts::TableByHead(Value* table, const Dim& columns) {
-  PF_ASSIGN_OR_RETURN(Value * heads, arranger_.Size(LengthOf(axes_.sequence_heads)));
+  PF_ASSIGN_OR_RETURN(Value * heads, layout_.Size(LengthOf(axes_.sequence_heads)));
   Value* numbers = builder_.Add("Range", {builder_.Int(0), heads, builder_.Int(1)});
   Value* wide = builder_.Add("Cast", {table}, "to", static_cast<int64_t>(DataType::kInt64));
   Value* first =
       builder_.Add("Unsqueeze", {builder_.Add("Mul", {wide, heads}), builder_.Ints({1})});
   Value* by_head = builder_.Add("Unsqueeze", {numbers, builder_.Ints({1})});
   Value* blocks = builder_.Add("Add", {first, by_head});
-  PF_ASSIGN_OR_RETURN(blocks, arranger_.Reshaped(blocks, {NumSequences(), columns}));
-  return arranger_.AsInt32(blocks);
+  PF_ASSIGN_OR_RETURN(blocks, layout_.Reshaped(blocks, {NumSequences(), columns}));
+  return layout_.AsInt32(blocks);
 }
 
 // table[owner, column] as it is: the op finds the owner itself.
 absl::StatusOr<Value*> PagedAttentionPorts::RaggedTable(const Element& table) {
   const bool whole = table.at.size() == 2 && table.at[0].Key() == axes_.owner.Key();
-  if (whole) return arranger_.AsInt32(table.value);
+  if (whole) return layout_.AsInt32(table.value);
   return MatchFailure(*table.value, ": is no table [sequence, block]");
 }
 
@@ -323,7 +323,7 @@ absl::StatusOr<Value*> PagedAttentionPorts::Result(Value* output, const ReadRows
                           {output, builder_.Ints({0}), builder_.Ints({*size}), builder_.Ints({2})});
   }
   PF_ASSIGN_OR_RETURN(Value * result,
-                      arranger_.Spread(output, {Tokens(), Heads(), {match_.d}}, match_.output));
+                      layout_.Spread(output, {Tokens(), Heads(), {match_.d}}, match_.output));
   const DataType wanted = match_.output.value->dtype();
   const DataType query = match_.query.value->dtype();
   const DataType given = query == DataType::kFloat8E4M3FN ? DataType::kFloat : query;
@@ -332,7 +332,7 @@ absl::StatusOr<Value*> PagedAttentionPorts::Result(Value* output, const ReadRows
 }
 
 absl::StatusOr<Value*> PagedAttentionPorts::Sums(Value* sums, const LogSums& site_sums) {
-  return arranger_.Spread(sums, {Heads(), Tokens()}, site_sums.element);
+  return layout_.Spread(sums, {Heads(), Tokens()}, site_sums.element);
 }
 
 }  // namespace pagefuse

@@ -41,7 +41,7 @@ class PagedAttentionPorts {
   absl::StatusOr<Value*> FirstTokens();
   absl::StatusOr<Value*> Lengths();
   absl::StatusOr<Value*> BlockTable();
-  Layout& arranger() { return arranger_; }
+  Layout& layout() { return layout_; }
 
  private:
   absl::StatusOr<Value*> Cache(const Element& codes, const IndexSymbolPtr& along);
@@ -61,7 +61,7 @@ class PagedAttentionPorts {
   const AttentionMatch& match_;
   const PagedAxes& axes_;
   const AttentionMaskPorts& visible_;
-  Layout arranger_;
+  Layout layout_;
 };
 
 }  // namespace pagefuse

@@ -204,34 +204,34 @@ class PagedLogitsPorts {
         match_(match),
         axes_(paged.axes),
         paged_(paged),
-        arranger_(builder, {match.query.value, match.key.value, paged.axes.block->tensor}) {}
+        layout_(builder, {match.query.value, match.key.value, paged.axes.block->tensor}) {}
 
   absl::StatusOr<Value*> Build() {
     PF_ASSIGN_OR_RETURN(const AxisSymbols rows, RowsOfLogits(match_));
     std::vector<Value*> inputs(7, nullptr);
     PF_ASSIGN_OR_RETURN(inputs[0], Query(rows));
     PF_ASSIGN_OR_RETURN(inputs[1], Cache());
-    PF_ASSIGN_OR_RETURN(inputs[2], WeightsOfLogits(builder_, arranger_, match_));
+    PF_ASSIGN_OR_RETURN(inputs[2], WeightsOfLogits(builder_, layout_, match_));
     PF_ASSIGN_OR_RETURN(inputs[3], Lengths());
     PF_ASSIGN_OR_RETURN(inputs[4], Table());
     PF_ASSIGN_OR_RETURN(inputs[5], Width());
-    if (axes_.ragged) inputs[6] = arranger_.AsInt32(paged_.visible.first_tokens);
+    if (axes_.ragged) inputs[6] = layout_.AsInt32(paged_.visible.first_tokens);
     while (!inputs.back()) inputs.pop_back();
     Node* node = builder_.AddNode("pagefuse", "PagedMqaLogits", inputs, 1);
     node->SetAttribute("clean_logits", MakeAttribute(int64_t{1}));
     node->SetAttribute("format", MakeAttribute(paged_.format));
     node->SetAttribute("ratio", MakeAttribute(paged_.ratio));
-    return arranger_.Spread(node->output(0), {rows, {match_.n}}, match_.output);
+    return layout_.Spread(node->output(0), {rows, {match_.n}}, match_.output);
   }
 
  private:
   absl::StatusOr<Value*> Query(const AxisSymbols& rows) {
-    if (axes_.ragged) return arranger_.Gathered(match_.query, {rows, {match_.h}, {match_.d}});
+    if (axes_.ragged) return layout_.Gathered(match_.query, {rows, {match_.h}, {match_.d}});
     if (rows.front()->key != axes_.sequence[0]->key)
       return MatchFailure("rows are not by sequence");
     AxisSymbols queries;
     if (axes_.query) queries.push_back(axes_.query);
-    return arranger_.Gathered(match_.query, {axes_.sequence, queries, {match_.h}, {match_.d}});
+    return layout_.Gathered(match_.query, {axes_.sequence, queries, {match_.h}, {match_.d}});
   }
 
   absl::StatusOr<Value*> Cache() {
@@ -245,25 +245,24 @@ class PagedLogitsPorts {
     const IndexSymbolPtr load = length.symbol();
     if (!load || load->kind != Kind::kLoad) {
       if (axes_.ragged) return MatchFailure("a length ", length.Key(), " is no element");
-      PF_ASSIGN_OR_RETURN(Value * value,
-                          IndexVector(builder_, arranger_, length, axes_.sequence[0]));
-      return arranger_.AsInt32(value);
+      PF_ASSIGN_OR_RETURN(Value * value, IndexVector(builder_, layout_, length, axes_.sequence[0]));
+      return layout_.AsInt32(value);
     }
     if (!axes_.ragged) {
       PF_ASSIGN_OR_RETURN(Value * value,
-                          arranger_.Gathered({load->tensor, load->args}, {axes_.sequence}));
-      return arranger_.AsInt32(value);
+                          layout_.Gathered({load->tensor, load->args}, {axes_.sequence}));
+      return layout_.AsInt32(value);
     }
     const bool owned = load->args.size() == 1 && load->args[0].Key() == axes_.owner.Key();
     if (!owned) return MatchFailure("the length ", length.Key(), " is not the sequence's");
-    return arranger_.AsInt32(load->tensor);
+    return layout_.AsInt32(load->tensor);
   }
 
   // table[sequence, n / block_size]
   absl::StatusOr<Value*> Table() {
     const IndexSymbol& block = *axes_.block;
     if (axes_.ragged && block.args[0].Key() == axes_.owner.Key()) {
-      return arranger_.AsInt32(block.tensor);
+      return layout_.AsInt32(block.tensor);
     }
     Element table{block.tensor, block.args};
     IndexSymbolPtr column;
@@ -272,8 +271,8 @@ class PagedLogitsPorts {
       column = reader_.NewAxis((*table.value->shape())[static_cast<int>(axis)]);
       table.at[axis] = IndexExpr::Of(column);
     }
-    PF_ASSIGN_OR_RETURN(Value * value, arranger_.Gathered(table, {axes_.sequence, {column}}));
-    return arranger_.AsInt32(value);
+    PF_ASSIGN_OR_RETURN(Value * value, layout_.Gathered(table, {axes_.sequence, {column}}));
+    return layout_.AsInt32(value);
   }
 
   // How many keys rows have scores of, where that is not what the table has room for.
@@ -285,7 +284,7 @@ class PagedLogitsPorts {
       if (ProvablyEqual(room, length)) return nullptr;
       if (Value* limit = LimitOfRange(length)) return limit;
     }
-    return arranger_.Size(width);
+    return layout_.Size(width);
   }
 
   // The axis of keys, wherever it was met.
@@ -318,7 +317,7 @@ class PagedLogitsPorts {
   const LogitsMatch& match_;
   const PagedAxes& axes_;
   const PagedMatch& paged_;
-  Layout arranger_;
+  Layout layout_;
 };
 
 }  // namespace
@@ -333,12 +332,12 @@ absl::StatusOr<AxisSymbols> RowsOfLogits(const LogitsMatch& match) {
   return rows;
 }
 
-absl::StatusOr<Value*> WeightsOfLogits(GraphBuilder& builder, Layout& arranger,
+absl::StatusOr<Value*> WeightsOfLogits(GraphBuilder& builder, Layout& layout,
                                        const LogitsMatch& match) {
   PF_ASSIGN_OR_RETURN(const AxisSymbols rows, RowsOfLogits(match));
   Value* weights = nullptr;
   for (const Element& factor : match.row_factors) {
-    PF_ASSIGN_OR_RETURN(Value * here, arranger.Gathered(factor, {rows, {match.h}}));
+    PF_ASSIGN_OR_RETURN(Value * here, layout.Gathered(factor, {rows, {match.h}}));
     weights = weights ? builder.Add("Mul", {weights, here}) : here;
   }
   if (!weights) return MatchFailure("there are no weights of heads");

@@ -11,7 +11,7 @@ namespace pagefuse {
 // The axes that the rows of scores run over, in order.
 absl::StatusOr<AxisSymbols> RowsOfLogits(const LogitsMatch& match);
 // Factors of rows and heads, as one tensor [rows, H].
-absl::StatusOr<Value*> WeightsOfLogits(GraphBuilder& builder, Layout& arranger,
+absl::StatusOr<Value*> WeightsOfLogits(GraphBuilder& builder, Layout& layout,
                                        const LogitsMatch& match);
 
 // True if keys are read through a table of blocks.

@@ -109,7 +109,7 @@ class ListedPorts {
       : match_(match),
         lists_(lists),
         query_(NarrowQuery(reader, match)),
-        arranger_(builder, {match.query.value, lists[0].entry->tensor, lists[0].rows.cache}) {}
+        layout_(builder, {match.query.value, lists[0].entry->tensor, lists[0].rows.cache}) {}
 
   absl::StatusOr<LatentCall> Call() {
     SortAxes();
@@ -118,13 +118,13 @@ class ListedPorts {
     if (lists_.size() > 1) call_.extra_block_size = lists_[1].rows.block_size;
     call_.inputs.resize(kSparseMlaIn.size(), nullptr);
     PF_ASSIGN_OR_RETURN(call_.inputs[kSparseMlaIn["q"]],
-                        arranger_.Gathered(query_, {call_.tokens, call_.heads, {match_.e}}));
+                        layout_.Gathered(query_, {call_.tokens, call_.heads, {match_.e}}));
     PF_RETURN_IF_ERROR(AddList(lists_[0], kFirst));
     if (lists_.size() > 1) PF_RETURN_IF_ERROR(AddList(lists_[1], kExtra));
     return call_;
   }
 
-  Layout& arranger() { return arranger_; }
+  Layout& layout() { return layout_; }
 
  private:
   void SortAxes() {
@@ -142,12 +142,12 @@ class ListedPorts {
   absl::Status AddList(const Listed& list, const ListPorts& ports) {
     call_.inputs[ports.cache] = list.rows.cache;
     const Element entry{list.entry->tensor, list.entry->args};
-    PF_ASSIGN_OR_RETURN(Value * indices, arranger_.Gathered(entry, {call_.tokens, {list.n}}));
-    call_.inputs[ports.indices] = arranger_.AsInt32(indices);
+    PF_ASSIGN_OR_RETURN(Value * indices, layout_.Gathered(entry, {call_.tokens, {list.n}}));
+    call_.inputs[ports.indices] = layout_.AsInt32(indices);
     if (!list.count) return absl::OkStatus();
     const Element count{list.count->tensor, list.count->args};
-    PF_ASSIGN_OR_RETURN(Value * lens, arranger_.Gathered(count, {call_.tokens}));
-    call_.inputs[ports.lens] = arranger_.AsInt32(lens);
+    PF_ASSIGN_OR_RETURN(Value * lens, layout_.Gathered(count, {call_.tokens}));
+    call_.inputs[ports.lens] = layout_.AsInt32(lens);
     return absl::OkStatus();
   }
 
@@ -155,7 +155,7 @@ class ListedPorts {
   const std::vector<Listed>& lists_;
   const Element query_;
   LatentCall call_;
-  Layout arranger_;
+  Layout layout_;
 };
 
 // The op's sums leave the sink out, and are +inf in rows that see no key.
@@ -192,7 +192,7 @@ absl::Status Fuse(Node& node, const GraphScope& scope, PassContext& context) {
                         if (dense) return BuildDenseLatent(builder, reader, match, *dense, sums);
                         ListedPorts ports(builder, reader, match, *lists);
                         PF_ASSIGN_OR_RETURN(const LatentCall call, ports.Call());
-                        return BuildLatentCall(builder, ports.arranger(), match, call, sums);
+                        return BuildLatentCall(builder, ports.layout(), match, call, sums);
                       });
 }
 

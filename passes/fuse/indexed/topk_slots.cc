@@ -152,22 +152,22 @@ Value* InType(GraphBuilder& builder, Value* value, DataType type) {
 absl::StatusOr<std::vector<Value*>> Build(Replacement& replacement, const SlotMatch& match,
                                           const std::vector<Value*>& old) {
   GraphBuilder& builder = replacement.builder();
-  Layout arranger(builder, {match.chosen->tensor, match.output.value});
+  Layout layout(builder, {match.chosen->tensor, match.output.value});
   const Element chosen{match.chosen->tensor, match.chosen->args};
-  PF_ASSIGN_OR_RETURN(Value * positions, arranger.Gathered(chosen, {{match.token}, {match.rank}}));
-  PF_ASSIGN_OR_RETURN(Value * requests, IndexVector(builder, arranger, match.request, match.token));
+  PF_ASSIGN_OR_RETURN(Value * positions, layout.Gathered(chosen, {{match.token}, {match.rank}}));
+  PF_ASSIGN_OR_RETURN(Value * requests, IndexVector(builder, layout, match.request, match.token));
   Value* flags = nullptr;
   if (match.flag) {
     PF_ASSIGN_OR_RETURN(flags,
-                        arranger.Gathered({match.flag->tensor, match.flag->args}, {{match.token}}));
+                        layout.Gathered({match.flag->tensor, match.flag->args}, {{match.token}}));
   } else {
-    PF_ASSIGN_OR_RETURN(Value * sizes, arranger.Sizes({match.token->extent}));
+    PF_ASSIGN_OR_RETURN(Value * sizes, layout.Sizes({match.token->extent}));
     Value* ones = builder.Add("Expand", {builder.Int(1), sizes});
     flags = builder.Add("Cast", {ones}, "to", static_cast<int64_t>(DataType::kBool));
   }
   Node* node = builder.AddNode("pagefuse", "TopKSlots",
-                               {arranger.AsInt32(positions), arranger.AsInt32(requests),
-                                arranger.AsInt32(match.table->tensor), flags},
+                               {layout.AsInt32(positions), layout.AsInt32(requests),
+                                layout.AsInt32(match.table->tensor), flags},
                                2);
   node->SetAttribute("block_size", MakeAttribute(match.block_size));
   std::vector<Value*> results;

@@ -254,13 +254,13 @@ absl::Status CheckRules(const AttentionMatch& match, const AttentionMaskPorts& v
 }
 
 // [NB, BS, Hk, S]: the code's element with its place in the slot left out.
-absl::StatusOr<Value*> CacheOf(Layout& arranger, const PagedAxes& axes, const Slot& slot) {
+absl::StatusOr<Value*> CacheOf(Layout& layout, const PagedAxes& axes, const Slot& slot) {
   const Shape& shape = *slot.codes.value->shape();
   const int last = shape.rank() - 1;
   const IndexSymbolPtr place = MakeAxis("place", shape[last]);
   Element whole = slot.codes;
   whole.at[last] = IndexExpr::Of(place);
-  return arranger.Gathered(whole, {{axes.block}, axes.row, axes.heads, {place}});
+  return layout.Gathered(whole, {{axes.block}, axes.row, axes.heads, {place}});
 }
 
 class SlotFuser {
@@ -278,12 +278,12 @@ class SlotFuser {
     PF_RETURN_IF_ERROR(CheckRules(match_, visible));
     GraphBuilder& builder = replacement.builder();
     PagedAttentionPorts ports(builder, match_, axes, visible);
-    Layout& arranger = ports.arranger();
+    Layout& layout = ports.layout();
     const IndexSymbolPtr along = slot.rotated ? slot.rotated : slot.e;
     std::vector<Value*> inputs(kTurboQuantAttentionIn.size(), nullptr);
     PF_ASSIGN_OR_RETURN(inputs[0],
-                        arranger.Gathered(slot.query, {ports.Tokens(), ports.Heads(), {along}}));
-    PF_ASSIGN_OR_RETURN(inputs[1], CacheOf(arranger, axes, slot));
+                        layout.Gathered(slot.query, {ports.Tokens(), ports.Heads(), {along}}));
+    PF_ASSIGN_OR_RETURN(inputs[1], CacheOf(layout, axes, slot));
     PF_ASSIGN_OR_RETURN(inputs[2], ports.BlockTable());
     PF_ASSIGN_OR_RETURN(inputs[3], ports.Lengths());
     if (axes.query || axes.ragged) {
@@ -291,14 +291,14 @@ class SlotFuser {
     }
     if (slot.key_bits != 8) {
       if (!slot.rotation) return MatchFailure("neither queries nor keys are rotated");
-      PF_ASSIGN_OR_RETURN(inputs[5], arranger.Gathered(*slot.rotation, {{slot.e}, {along}}));
+      PF_ASSIGN_OR_RETURN(inputs[5], layout.Gathered(*slot.rotation, {{slot.e}, {along}}));
       inputs[6] = slot.centroids.value;
     } else if (slot.rotation) {
       return MatchFailure("keys of 8 bits are rotated");
     }
     if (match_.sink) {
       PF_ASSIGN_OR_RETURN(inputs[kTurboQuantAttentionIn["head_sink"]],
-                          arranger.Gathered(*match_.sink, {ports.Heads()}));
+                          layout.Gathered(*match_.sink, {ports.Heads()}));
     }
     while (!inputs.back()) inputs.pop_back();
     Node* node = builder.AddNode("pagefuse", "TurboQuantAttention", inputs, sums ? 2 : 1);
@@ -308,9 +308,9 @@ class SlotFuser {
     node->SetAttribute("scale", MakeAttribute(static_cast<float>(match_.scale)));
     node->SetAttribute("sliding_window", MakeAttribute(visible.window));
     node->SetAttribute("softcap", MakeAttribute(static_cast<float>(match_.softcap)));
-    PF_ASSIGN_OR_RETURN(Value * result, arranger.Spread(node->output(0),
-                                                        {ports.Tokens(), ports.Heads(), {match_.d}},
-                                                        match_.output));
+    PF_ASSIGN_OR_RETURN(
+        Value * result,
+        layout.Spread(node->output(0), {ports.Tokens(), ports.Heads(), {match_.d}}, match_.output));
     if (!sums) return std::vector<Value*>{result};
     PF_ASSIGN_OR_RETURN(Value * spread, ports.Sums(node->output(1), *sums));
     return std::vector<Value*>{result, spread};

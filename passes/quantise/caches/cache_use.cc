@@ -62,9 +62,10 @@ std::vector<std::string> Renamed(const std::vector<std::string>& caches, const C
 
 }  // namespace
 
-absl::Status CacheUseError(const CacheUse& site, const Node& node, std::string_view what) {
+absl::Status CacheUseError(const CacheUse& cache_use, const Node& node, std::string_view what) {
   return absl::InvalidArgumentError(StrCat("quantise-kv-cache: ", node.Description(), ": layer ",
-                                           site.layer.index, ": ", site.choice.name, ": ", what));
+                                           cache_use.layer.index, ": ", cache_use.choice.name, ": ",
+                                           what));
 }
 
 std::vector<Node*> ReadersOf(const Node& insert) {

@@ -37,7 +37,7 @@ int64_t BlockSizeOf(const Node& insert, const CachePorts& ports) {
   return (*insert.input(ports.in)->shape())[1].constant().value_or(0);
 }
 
-// fp8_ue8m0 of the site's rows: the published group, or one that divides them. Group 0: none.
+// fp8_ue8m0 of the cache_use's rows: the published group, or one that divides them. Group 0: none.
 GroupedRowFormat RowFormatOf(const Node& insert) {
   const int64_t rotated = LastDim(*insert.input(kQnIn["cos_sin"]));
   const int64_t coded = LastDim(*insert.input(kWindow.in)) - rotated;
@@ -109,37 +109,37 @@ bool ReadsCompressedRows(const Node& insert) {
   });
 }
 
-bool ChangesWindowRows(const CacheUse& site) {
-  const int cache = WritesWindowRows(*site.insert) ? kWindow.in : kCompressed.in;
-  return !site.choice.changes_nothing() && FormatOf(*site.insert) == "none" &&
-         site.insert->input(cache)->dtype() != site.choice.stored;
+bool ChangesWindowRows(const CacheUse& cache_use) {
+  const int cache = WritesWindowRows(*cache_use.insert) ? kWindow.in : kCompressed.in;
+  return !cache_use.choice.changes_nothing() && FormatOf(*cache_use.insert) == "none" &&
+         cache_use.insert->input(cache)->dtype() != cache_use.choice.stored;
 }
 
-absl::Status CheckWindowRows(const CacheUse& site) {
-  const Node& insert = *site.insert;
+absl::Status CheckWindowRows(const CacheUse& cache_use) {
+  const Node& insert = *cache_use.insert;
   PF_RETURN_IF_ERROR(CheckRowCache(insert, kWindow, kAttention));
   for (const Use& use : insert.output(kWindow.out)->uses()) {
     PF_RETURN_IF_ERROR(CheckCompressedRows(*use.node));
   }
-  if (!site.choice.grouped() || RowFormatOf(insert).group > 0) return absl::OkStatus();
+  if (!cache_use.choice.grouped() || RowFormatOf(insert).group > 0) return absl::OkStatus();
   return CacheUseError(
-      site, insert,
+      cache_use, insert,
       StrCat("fp8_ue8m0: expected rows of a multiple of 8 before their rotated part, got ",
              LastDim(*insert.input(kWindow.in)), " with ", LastDim(*insert.input(kQnIn["cos_sin"])),
              " rotated"));
 }
 
-void StoreWindowRows(const CacheUse& site) {
-  Node& insert = *site.insert;
+void StoreWindowRows(const CacheUse& cache_use) {
+  Node& insert = *cache_use.insert;
   const GroupedRowFormat rows = RowFormatOf(insert);
   const int64_t block_size = BlockSizeOf(insert, kWindow);
-  if (site.choice.grouped()) {
+  if (cache_use.choice.grouped()) {
     StoreCodes(insert, kWindow, "block_size", rows);
   } else {
     StoreNumbers(insert, kWindow);
   }
   for (const Use& use : insert.output(kWindow.out)->uses()) {
-    if (site.choice.grouped()) {
+    if (cache_use.choice.grouped()) {
       ReadCodes(*use.node, block_size, rows);
     } else {
       StoreCompressedRows(*use.node);
@@ -147,24 +147,26 @@ void StoreWindowRows(const CacheUse& site) {
   }
 }
 
-absl::Status CheckCompressedKeys(const CacheUse& site) {
-  PF_RETURN_IF_ERROR(CheckRowCache(*site.insert, kCompressed, kLogits));
-  PF_RETURN_IF_ERROR(CheckIndexQueries(site, *site.insert->output(kCompressed.out)));
-  return CheckIndexSize(site, site.insert->input(kCcIn["rms_weight"]));
+absl::Status CheckCompressedKeys(const CacheUse& cache_use) {
+  PF_RETURN_IF_ERROR(CheckRowCache(*cache_use.insert, kCompressed, kLogits));
+  PF_RETURN_IF_ERROR(CheckIndexQueries(cache_use, *cache_use.insert->output(kCompressed.out)));
+  return CheckIndexSize(cache_use, cache_use.insert->input(kCcIn["rms_weight"]));
 }
 
-void StoreCompressedKeys(const CacheUse& site) {
-  Node& insert = *site.insert;
-  if (!site.choice.grouped()) return StoreNumbers(insert, kCompressed);
-  const bool packed = site.choice.grouped_bits == 4;
-  const GroupedRowFormat rows = IndexFormatFor(site, LastDim(*insert.input(kCcIn["rms_weight"])));
+void StoreCompressedKeys(const CacheUse& cache_use) {
+  Node& insert = *cache_use.insert;
+  if (!cache_use.choice.grouped()) return StoreNumbers(insert, kCompressed);
+  const bool packed = cache_use.choice.grouped_bits == 4;
+  const GroupedRowFormat rows =
+      IndexFormatFor(cache_use, LastDim(*insert.input(kCcIn["rms_weight"])));
   const int64_t block_size = BlockSizeOf(insert, kCompressed);
   Attributes codes = {{"format", packed ? "indexer_mxfp4" : "indexer_fp8"},
                       {"kv_block_size", block_size}};
-  if (site.hadamard) codes.Add("hadamard", 1);
+  if (cache_use.hadamard) codes.Add("hadamard", 1);
   codes.SetOn(insert);
   RetypeRowCache(insert, kCompressed, DataType::kUint8, {block_size, rows.TokenBytes()});
-  for (const Use& use : insert.output(kCompressed.out)->uses()) StoreIndexQueries(site, *use.node);
+  for (const Use& use : insert.output(kCompressed.out)->uses())
+    StoreIndexQueries(cache_use, *use.node);
 }
 
 }  // namespace pagefuse

@@ -49,9 +49,9 @@ class Exclusions {
   }
 
   // The pattern that the node, its output or one of its weights has; null if there is none.
-  const std::string* Find(const WeightMatch& site) {
-    std::vector<std::string> names = {site.node->name, site.node->output(0)->name()};
-    for (const WeightUse& weight : site.weights) names.push_back(weight.value->name());
+  const std::string* Find(const WeightMatch& match) {
+    std::vector<std::string> names = {match.node->name, match.node->output(0)->name()};
+    for (const WeightUse& weight : match.weights) names.push_back(weight.value->name());
     return Find(names);
   }
   const std::string* Find(const std::vector<std::string>& names) {
@@ -104,23 +104,23 @@ class Rewriter {
   absl::Status Visit(const GraphScope& scope, Node* node) {
     if (format_.layout == WeightLayout::kRows && RoundsInFloat(*node))
       return RoundActivations(node);
-    const absl::StatusOr<WeightMatch> site = WeightMatchOf(node, format_);
-    if (!site.ok()) {
-      context_.AddMissedMatch(kName, NodeLabel(*node), StdView(site.status().message()));
+    const absl::StatusOr<WeightMatch> match = WeightMatchOf(node, format_);
+    if (!match.ok()) {
+      context_.AddMissedMatch(kName, NodeLabel(*node), StdView(match.status().message()));
       return absl::OkStatus();
     }
-    if (site->weights.empty()) return absl::OkStatus();
-    if (const std::string* pattern = excluded_.Find(*site)) {
+    if (match->weights.empty()) return absl::OkStatus();
+    if (const std::string* pattern = excluded_.Find(*match)) {
       context_.AddMissedMatch(kName, NodeLabel(*node), StrCat("\"", *pattern, "\" is excluded"));
       return absl::OkStatus();
     }
-    const absl::StatusOr<Node*> made = stored_->Put(*site);
+    const absl::StatusOr<Node*> made = stored_->Put(*match);
     if (!made.ok()) {
       return absl::Status(made.status().code(),
                           StrCat(kName, ": ", node->Description(), ": ", made.status().message()));
     }
     std::vector<std::string> names;
-    for (const WeightUse& weight : site->weights) names.push_back(weight.value->name());
+    for (const WeightUse& weight : match->weights) names.push_back(weight.value->name());
     Replace(scope, *made, node);
     for (const std::string& name : names) EraseUnused(scope, name);
     return context_.Rewrote(model_, kName);

@@ -91,23 +91,23 @@ absl::StatusOr<WeightMatch> ProductSite(Node* node, bool transposed) {
 absl::StatusOr<WeightMatch> MatMulSite(Node* node) { return ProductSite(node, false); }
 
 absl::StatusOr<WeightMatch> FusedMatMulSite(Node* node) {
-  PF_ASSIGN_OR_RETURN(WeightMatch site, ProductSite(node, IntOr(*node, "transB", 0) != 0));
-  if (site.weights.empty()) return site;
+  PF_ASSIGN_OR_RETURN(WeightMatch match, ProductSite(node, IntOr(*node, "transB", 0) != 0));
+  if (match.weights.empty()) return match;
   for (const char* attribute : {"transBatchA", "transBatchB"}) {
     PF_RETURN_IF_ERROR(ExpectZero(*node, attribute));
   }
-  return site;
+  return match;
 }
 
 absl::StatusOr<WeightMatch> GemmSite(Node* node) {
-  PF_ASSIGN_OR_RETURN(WeightMatch site, ProductSite(node, IntOr(*node, "transB", 0) != 0));
-  site.bias = node->input(2);
-  if (site.weights.empty() || site.bias == nullptr) return site;
+  PF_ASSIGN_OR_RETURN(WeightMatch match, ProductSite(node, IntOr(*node, "transB", 0) != 0));
+  match.bias = node->input(2);
+  if (match.weights.empty() || match.bias == nullptr) return match;
   PF_RETURN_IF_ERROR(ExpectNumber(*node, "beta", 1));
-  const Shape columns({Dim(site.weights[0].matrix.n())});
-  const auto& shape = site.bias->shape();
-  if (shape && shape->rank() == 1 && ProvablyEqual((*shape)[0], columns[0])) return site;
-  return Kept(StrCat("bias \"", site.bias->name(), "\": expected ", columns.ToString(), ", got ",
+  const Shape columns({Dim(match.weights[0].matrix.n())});
+  const auto& shape = match.bias->shape();
+  if (shape && shape->rank() == 1 && ProvablyEqual((*shape)[0], columns[0])) return match;
+  return Kept(StrCat("bias \"", match.bias->name(), "\": expected ", columns.ToString(), ", got ",
                      shape ? shape->ToString() : "an unknown shape"));
 }
 
@@ -129,15 +129,15 @@ absl::StatusOr<WeightMatch> GroupedSite(Node* node) {
 
 absl::StatusOr<WeightMatch> GatedSite(Node* node) {
   if (HasFormat(*node, 1)) return WeightMatch{};
-  WeightMatch site{.node = node};
+  WeightMatch match{.node = node};
   for (const int input : {1, 2}) {
     PF_ASSIGN_OR_RETURN(const WeightUse weight,
                         MatrixOf(node->input(input), IntOr(*node, "transB", 0) != 0));
     if (IsComputed(weight)) return WeightMatch{};
     PF_RETURN_IF_ERROR(ExpectFloat(weight));
-    site.weights.push_back(weight);
+    match.weights.push_back(weight);
   }
-  return site;
+  return match;
 }
 
 // True if rows of the look-up have a part in the value, or nothing but constants has.
@@ -191,16 +191,16 @@ absl::StatusOr<WeightMatch> TableSite(Node* node) {
 }
 
 // Rows of codes in a table are whole bytes and blocks only of widths that blocks divide.
-absl::Status CheckBlocks(const WeightMatch& site, const WeightFormat& format) {
-  const WeightUse& table = site.weights[0];
-  if (!site.is_table || table.matrix.k() % format.block == 0) return absl::OkStatus();
+absl::Status CheckBlocks(const WeightMatch& match, const WeightFormat& format) {
+  const WeightUse& table = match.weights[0];
+  if (!match.is_table || table.matrix.k() % format.block == 0) return absl::OkStatus();
   return Kept(StrCat("table \"", table.value->name(), "\": expected rows of a multiple of ",
                      format.block, " numbers, got ", table.matrix.k()));
 }
 
 // Products of half types keep their type.
-absl::Status CheckRows(const WeightMatch& site) {
-  for (const WeightUse& weight : site.weights) {
+absl::Status CheckRows(const WeightMatch& match) {
+  for (const WeightUse& weight : match.weights) {
     PF_RETURN_IF_ERROR(ExpectFloat(weight));
   }
   return absl::OkStatus();
@@ -209,7 +209,7 @@ absl::Status CheckRows(const WeightMatch& site) {
 struct SiteOp {
   const char* domain;
   const char* op;
-  absl::StatusOr<WeightMatch> (*site)(Node*);
+  absl::StatusOr<WeightMatch> (*match)(Node*);
 };
 constexpr SiteOp kSiteOps[] = {
     {"", "MatMul", MatMulSite}, {kMicrosoft, "FusedMatMul", FusedMatMulSite},
@@ -222,11 +222,11 @@ constexpr SiteOp kSiteOps[] = {
 absl::StatusOr<WeightMatch> WeightMatchOf(Node* node, const WeightFormat& format) {
   for (const SiteOp& op : kSiteOps) {
     if (!node->Is(op.op, op.domain)) continue;
-    PF_ASSIGN_OR_RETURN(WeightMatch site, op.site(node));
-    if (site.weights.empty()) return site;
-    PF_RETURN_IF_ERROR(format.layout == WeightLayout::kRows ? CheckRows(site)
-                                                            : CheckBlocks(site, format));
-    return site;
+    PF_ASSIGN_OR_RETURN(WeightMatch match, op.match(node));
+    if (match.weights.empty()) return match;
+    PF_RETURN_IF_ERROR(format.layout == WeightLayout::kRows ? CheckRows(match)
+                                                            : CheckBlocks(match, format));
+    return match;
   }
   return WeightMatch{};
 }
