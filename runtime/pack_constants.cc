@@ -16,6 +16,8 @@ namespace {
 
 class Packer {
  public:
+  explicit Packer(Allocator& allocator) : allocator_(allocator) {}
+
   void Visit(ExecutionPlan& plan) {
     for (PlannedStep& step : plan.steps) {
       if (auto* state = dynamic_cast<PackedConstants*>(step.state.get()))
@@ -64,7 +66,7 @@ class Packer {
       PF_ASSIGN_OR_RETURN(Tensor absent, AbsentTensor(rows.dtype(), rows.dims()));
       constant->graph()->SetInitializer(constant, std::move(absent));
     }
-    absl::StatusOr<Tensor> packed = packing.pack(std::move(rows));
+    absl::StatusOr<Tensor> packed = packing.pack(std::move(rows), allocator_);
     if (!packed.ok()) {
       return absl::Status(packed.status().code(),
                           StrCat(node.Description(), ": weight \"", constant->name(),
@@ -76,6 +78,7 @@ class Packer {
     return absl::OkStatus();
   }
 
+  Allocator& allocator_;
   std::vector<Value*> constants_;  // in the order of the steps
   absl::flat_hash_map<const Value*, std::vector<Reader>> readers_;
 };
@@ -83,7 +86,7 @@ class Packer {
 }  // namespace
 
 absl::Status PackConstants(ExecutionPlan& plan) {
-  Packer packer;
+  Packer packer(*plan.allocator);
   packer.Visit(plan);
   return packer.Run();
 }

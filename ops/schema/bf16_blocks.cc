@@ -7,19 +7,21 @@
 namespace pagefuse {
 namespace {
 
-absl::StatusOr<Tensor> PackBlocks(Tensor rows) {
+absl::StatusOr<Tensor> PackBlocks(Tensor rows, Allocator& allocator) {
   const int64_t k = rows.dims().back(), n = rows.dims()[rows.rank() - 2];
   const PackedBf16::Rows matrices{.words = static_cast<const uint16_t*>(rows.data()),
                                   .count = rows.size() / (n * k),
                                   .n = n,
                                   .k = k};
-  const bool is_own = rows.buffer().use_count() == 1 && rows.mutable_data() != nullptr;
+  const bool is_own = &allocator == &HostAllocator() && rows.buffer().use_count() == 1 &&
+                      rows.mutable_data() != nullptr;
   if (is_own && PackedBf16::IsWhole(k, n)) {
     PackedBf16::Pack(matrices, static_cast<uint16_t*>(rows.mutable_data()));
     return rows;
   }
-  PF_ASSIGN_OR_RETURN(Tensor blocks, Tensor::Allocate(DataType::kBfloat16,
-                                                      {matrices.count, PackedBf16::Words(k, n)}));
+  PF_ASSIGN_OR_RETURN(
+      Tensor blocks,
+      Tensor::Allocate(DataType::kBfloat16, {matrices.count, PackedBf16::Words(k, n)}, allocator));
   PackedBf16::Pack(matrices, static_cast<uint16_t*>(blocks.mutable_data()),
                    [&rows](const uint16_t* begin, int64_t count) {
                      ReleasePages(*rows.buffer(), begin,

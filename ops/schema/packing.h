@@ -19,10 +19,10 @@ namespace pagefuse {
 
 struct Packing {
   std::string_view name;
-  // The constant in that order, on the threads of the call. It takes the tensor over: memory that
-  // nobody else holds is used again where the order allows it, pages of a mapped file go back as they
-  // are read. ResourceExhausted if there is no memory.
-  absl::StatusOr<Tensor> (*pack)(Tensor constant);
+  // The constant in that order in memory of `allocator`, on the threads of the call. It takes the
+  // tensor over: the host's memory that nobody else holds is used again where the order allows it,
+  // pages of a mapped file go back as they are read. ResourceExhausted if there is no memory.
+  absl::StatusOr<Tensor> (*pack)(Tensor constant, Allocator& allocator);
 };
 
 // An input whose constant a kernel reads packed.

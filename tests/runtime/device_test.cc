@@ -11,6 +11,7 @@
 #include "pagefuse/ir/text/text.h"
 #include "pagefuse/ops/infer/infer.h"
 #include "pagefuse/ops/registry/registry.h"
+#include "pagefuse/ops/schema/packing.h"
 #include "pagefuse/runtime/executor.h"
 
 namespace pagefuse {
@@ -125,6 +126,21 @@ TEST_F(DeviceTest, ItsKernelsTakeAllTheirMemoryFromItsAllocator) {
   EXPECT_THAT(Must(Run({.device = Device::kCuda, .allocator = &memory_})),
               testing::ElementsAre(3, 4, 5));
   EXPECT_EQ(memory_.blocks(), 0u);
+}
+
+TEST_F(DeviceTest, PackedConstantsLieInItsMemory) {
+  Model model = Must(ParseModel(R"(
+      <ir_version: 10, opset_import: ["" : 24, "pagefuse" : 1]>
+      g (float[2, 64] x) => (float[2, 32] y) <bfloat16[32, 64] w = ...> {
+        y = pagefuse.Linear (x, w)
+      })"));
+  model.graph->SetInitializer(model.graph->FindValue("w"),
+                              Must(Tensor::Allocate(DataType::kBfloat16, {32, 64})));
+  ASSERT_TRUE(InferShapes(model).ok());
+  const ExecutionPlan plan = Must(MakePlan(model, {.allocator = &memory_}));
+  const auto* packed = dynamic_cast<const PackedConstants*>(plan.steps[0].state.get());
+  ASSERT_NE(packed, nullptr);
+  EXPECT_TRUE(memory_.Holds(packed->Find(1)->data()));
 }
 
 }  // namespace
