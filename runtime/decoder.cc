@@ -1,36 +1,69 @@
 #include "pagefuse/runtime/decoder.h"
 
+#include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/runtime/verdict_store.h"
 
 namespace pagefuse {
 
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// The check may take so much of the time that loading took, and a few seconds in any case.
+constexpr double kShareOfLoading = 0.15;
+
+bool AsksForPages(const EngineOptions& options, const DecoderOptions& how) {
+  return how.require_paged || options.kv_cache || options.block_size;
+}
+
+}  // namespace
+
+absl::StatusOr<Runnable> Decoder::MakeChecked(const Model& exported, const EngineOptions& options,
+                                              const DecoderOptions& how,
+                                              std::optional<RewriteVerdict>& verdict) {
+  const bool checks = how.check_paging != CheckPaging::kNever && HasExportedForm(exported);
+  std::optional<VerdictStore> store;
+  if (checks && how.check_paging == CheckPaging::kOnce) {
+    store.emplace(how.verdicts, exported, options);
+    verdict = store->Find();
+    if (verdict) {
+      return MakeRunnable(exported, UnderVerdict(options, *verdict), how.require_paged);
+    }
+  }
+  const auto start = Clock::now();
+  PF_ASSIGN_OR_RETURN(Runnable made, MakeRunnable(exported, options, how.require_paged));
+  if (!checks) return made;
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  RewriteCheckOptions check;
+  check.seconds = std::max(check.seconds, kShareOfLoading * seconds);
+  PF_ASSIGN_OR_RETURN(verdict, CheckRewrites(exported, options, &made, check));
+  if (store) store->Keep(*verdict);
+  if (!verdict->differs()) return made;
+  made = {};
+  return MakeRunnable(exported, UnderVerdict(options, *verdict));
+}
+
 absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(
     const std::function<absl::StatusOr<Model>()>& load, const EngineOptions& options,
-    bool require_paged) {
+    const DecoderOptions& how) {
   auto decoder = std::unique_ptr<Decoder>(new Decoder);
-  PF_ASSIGN_OR_RETURN(Model model, load());
-  auto engine = Engine::Create(std::move(model), options);
-  if (engine.ok()) {
-    decoder->engine_ = *std::move(engine);
-    return decoder;
+  PF_ASSIGN_OR_RETURN(const Model exported, load());
+  absl::StatusOr<Runnable> made = MakeChecked(exported, options, how, decoder->verdict_);
+  const bool differs = decoder->verdict_ && decoder->verdict_->differs();
+  if (differs && (how.require_paged || (made.ok() && !made->paged && AsksForPages(options, how)))) {
+    return absl::FailedPreconditionError(decoder->verdict_->reason);
   }
-  const bool asks_for_pages = require_paged || options.kv_cache || options.block_size ||
-                              options.session.pipeline.options.contains("indexer_cache");
-  if (asks_for_pages || engine.status().code() != absl::StatusCode::kFailedPrecondition) {
-    return engine.status();
+  PF_RETURN_IF_ERROR(made.status());
+  decoder->why_not_paged_ = differs ? decoder->verdict_->reason : made->why_not_paged;
+  if (made->paged) {
+    PF_ASSIGN_OR_RETURN(decoder->engine_, Engine::Create(std::move(made->paged), options));
   }
-  decoder->why_not_paged_ = std::string(engine.status().message());
-  PF_ASSIGN_OR_RETURN(Model again, load());
-  auto plain = PlainDecoder::Create(std::move(again), options);
-  if (!plain.ok()) {
-    return absl::Status(plain.status().code(),
-                        StrCat("not paged: ", decoder->why_not_paged_,
-                               "; and as it was exported: ", StdView(plain.status().message())));
-  }
-  decoder->plain_ = *std::move(plain);
+  decoder->plain_ = std::move(made->plain);
   return decoder;
 }
 

@@ -4,25 +4,37 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
 
 #include "pagefuse/runtime/engine.h"
 #include "pagefuse/runtime/plain_decoder.h"
+#include "pagefuse/runtime/rewrite_check.h"
 
 namespace pagefuse {
+
+struct DecoderOptions {
+  // A graph that cannot be paged, or whose logits are others when it is, is an error.
+  bool require_paged = false;
+  CheckPaging check_paging = CheckPaging::kOnce;
+  // Folder of what was found; empty: that of the user (VerdictFolder).
+  std::string verdicts = {};
+};
 
 // Not thread-safe.
 class Decoder {
  public:
-  // Takes the model from `load`, a second time if its graph cannot be paged. A graph that cannot
-  // runs as a PlainDecoder, unless `require_paged`, or options of the paged cache are set: then
-  // FailedPrecondition says why, as it does where neither can run.
+  // A graph that cannot be paged runs as a PlainDecoder, unless that is required, or options of the
+  // paged cache are set: then FailedPrecondition says why, as it does where neither can run. So it
+  // is for a graph whose logits change when it is paged; where leaving out a rule or two mends
+  // them, it runs without.
   static absl::StatusOr<std::unique_ptr<Decoder>> Create(
       const std::function<absl::StatusOr<Model>()>& load, const EngineOptions& options,
-      bool require_paged = false);
+      const DecoderOptions& how = {});
 
   // Null where it is not paged.
   const Engine* engine() const { return engine_.get(); }
@@ -30,6 +42,8 @@ class Decoder {
   const PlainDecoder* plain() const { return plain_.get(); }
   // Why the graph could not be paged: node and condition.
   const std::string& why_not_paged() const { return why_not_paged_; }
+  // What the comparison with the graph as it was exported gave; nullopt if there was none.
+  const std::optional<RewriteVerdict>& verdict() const { return verdict_; }
 
   const Session& session() const { return engine_ ? engine_->session() : plain_->session(); }
   EngineStats stats() const { return engine_ ? engine_->stats() : plain_->stats(); }
@@ -45,9 +59,13 @@ class Decoder {
 
  private:
   Decoder() = default;
+  static absl::StatusOr<Runnable> MakeChecked(const Model& exported, const EngineOptions& options,
+                                              const DecoderOptions& how,
+                                              std::optional<RewriteVerdict>& verdict);
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<PlainDecoder> plain_;
   std::string why_not_paged_;
+  std::optional<RewriteVerdict> verdict_;
 };
 
 }  // namespace pagefuse

@@ -8,6 +8,7 @@
 #include "pagefuse/ir/onnx/onnx_io.h"
 #include "pagefuse/runtime/engine_impl.h"
 #include "pagefuse/runtime/prefix_index.h"
+#include "pagefuse/runtime/runnable.h"
 
 namespace pagefuse {
 namespace {
@@ -47,12 +48,16 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const std::string& path,
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(Model model, const EngineOptions& options) {
   PF_RETURN_IF_ERROR(CheckOptions(options));
+  PF_ASSIGN_OR_RETURN(auto paged, PagedModel::Create(std::move(model), PagedOptions(options)));
+  return Create(std::move(paged), options);
+}
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::unique_ptr<PagedModel> model,
+                                                       const EngineOptions& options) {
+  PF_RETURN_IF_ERROR(CheckOptions(options));
   auto impl = std::make_unique<Impl>();
   impl->options = options;
-  PF_ASSIGN_OR_RETURN(impl->model,
-                      PagedModel::Create(std::move(model), {.session = options.session,
-                                                            .kv_cache = options.kv_cache,
-                                                            .block_size = options.block_size}));
+  impl->model = std::move(model);
   impl->stats.cache_bytes_per_token = impl->model->layout().bytes_per_token();
   impl->stats.cache_bytes_per_sequence = impl->model->layout().bytes_per_sequence();
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));

@@ -19,6 +19,8 @@
 
 namespace pagefuse {
 
+class PagedModel;
+
 // A packed step that has just run.
 struct EngineStep {
   const Session* session;  // its Profile() is this step's
@@ -62,6 +64,9 @@ class Engine {
   static absl::StatusOr<std::unique_ptr<Engine>> Load(const std::string& path,
                                                       const EngineOptions& options);
   static absl::StatusOr<std::unique_ptr<Engine>> Create(Model model, const EngineOptions& options);
+  // Over a model that these options have made already.
+  static absl::StatusOr<std::unique_ptr<Engine>> Create(std::unique_ptr<PagedModel> model,
+                                                        const EngineOptions& options);
   ~Engine();
 
   // Generates all samples of all requests; completions in their order. InvalidArgument for what

@@ -26,13 +26,19 @@ std::string ReasonNotPaged(const PipelineReport& report) {
 
 }  // namespace
 
+PipelineOptions PagedPipeline(const PagedModelOptions& options) {
+  PipelineOptions pipeline = options.session.pipeline;
+  if (options.kv_cache) pipeline.options["kv_cache"] = *options.kv_cache;
+  if (options.block_size) pipeline.options["block_size"] = StrCat(*options.block_size);
+  if (options.all_logits) pipeline.options["logits"] = "all";
+  return pipeline;
+}
+
 absl::StatusOr<std::unique_ptr<PagedModel>> PagedModel::Create(Model model,
                                                                const PagedModelOptions& options) {
   auto paged = std::unique_ptr<PagedModel>(new PagedModel);
   SessionOptions session = options.session;
-  if (options.kv_cache) session.pipeline.options["kv_cache"] = *options.kv_cache;
-  if (options.block_size) session.pipeline.options["block_size"] = StrCat(*options.block_size);
-  if (options.all_logits) session.pipeline.options["logits"] = "all";
+  session.pipeline = PagedPipeline(options);
   PF_ASSIGN_OR_RETURN(paged->session_, Session::Create(std::move(model), session));
   auto layout = CacheLayout::FromModel(paged->session_->model());
   if (layout.status().code() == absl::StatusCode::kFailedPrecondition) {

@@ -27,6 +27,9 @@ struct PagedModelOptions {
   bool all_logits = false;  // a row of logits for every token instead of one a sequence
 };
 
+// What the options come to for the passes.
+PipelineOptions PagedPipeline(const PagedModelOptions& options);
+
 // Not thread-safe.
 class PagedModel {
  public:

@@ -1,5 +1,6 @@
 #include "pagefuse/runtime/plain_decoder.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -31,11 +32,31 @@ int BatchAxis(const Shape& past, const Value& tokens) {
   return past.rank() == 5 && past[0].is_constant() ? 1 : 0;
 }
 
-absl::StatusOr<Tensor> EmptyPast(const Value& input, const Value& tokens) {
+// Rows that a past has from the first: a buffer that comes out as long as it went in holds as many as the window of its reader.
+int64_t FirstRows(const PlainInputs::Past& past, int axis) {
+  const auto& present = past.output->shape();
+  const auto length = (*past.input->shape())[axis].symbol();
+  if (!length || !present || present->rank() <= axis || (*present)[axis].symbol() != length)
+    return 0;
+  int64_t rows = 0;
+  for (const Use& use : past.input->uses()) {
+    rows = std::max(rows, use.node->IntAttribute("local_window_size", 0).value_or(0));
+  }
+  return rows;
+}
+
+// A size that the past does not declare is that of its present, if that does.
+absl::StatusOr<Tensor> EmptyPast(const PlainInputs::Past& past, const Value& tokens) {
+  const Shape& shape = *past.input->shape();
+  const auto& present = past.output->shape();
   std::vector<int64_t> dims;
-  for (const Dim& dim : input.shape()->dims()) dims.push_back(dim.constant().value_or(0));
-  dims[static_cast<size_t>(BatchAxis(*input.shape(), tokens))] = 1;
-  return Tensor::Allocate(input.dtype(), std::move(dims));
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    auto size = shape[axis].constant();
+    if (!size && present && present->rank() == shape.rank()) size = (*present)[axis].constant();
+    dims.push_back(size ? *size : FirstRows(past, axis));
+  }
+  dims[static_cast<size_t>(BatchAxis(shape, tokens))] = 1;
+  return Tensor::Allocate(past.input->dtype(), std::move(dims));
 }
 
 // The last of the rows of logits.
@@ -60,7 +81,10 @@ absl::StatusOr<std::unique_ptr<PlainDecoder>> PlainDecoder::Create(Model model,
   SessionOptions session = options.session;
   session.pipeline.page = false;
   PF_ASSIGN_OR_RETURN(decoder->session_, Session::Create(std::move(model), session));
-  PF_ASSIGN_OR_RETURN(decoder->inputs_, FindPlainInputs(*decoder->session_->model().graph));
+  const Model& made = decoder->session_->model();
+  auto found = FindPlainInputs(*made.graph);
+  if (!found.ok() && !session.optimise) found = FindPlainInputsBehindPasses(made);
+  PF_ASSIGN_OR_RETURN(decoder->inputs_, std::move(found));
   const PlainInputs& inputs = decoder->inputs_;
   decoder->fetches_ = {inputs.logits->name()};
   for (const PlainInputs::Past& past : inputs.pasts) {
@@ -74,7 +98,7 @@ absl::StatusOr<std::unique_ptr<PlainDecoder>> PlainDecoder::Create(Model model,
 absl::Status PlainDecoder::Begin() {
   pasts_.clear();
   for (const PlainInputs::Past& past : inputs_.pasts) {
-    PF_ASSIGN_OR_RETURN(pasts_.emplace_back(), EmptyPast(*past.input, *inputs_.tokens));
+    PF_ASSIGN_OR_RETURN(pasts_.emplace_back(), EmptyPast(past, *inputs_.tokens));
   }
   return absl::OkStatus();
 }
@@ -83,7 +107,7 @@ absl::StatusOr<std::map<std::string, Tensor>> PlainDecoder::Feeds(
     const std::vector<int64_t>& tokens, int64_t first) const {
   const auto total = static_cast<int64_t>(tokens.size());
   std::vector<int64_t> places;
-  for (int64_t place = first; place < total; ++place) places.push_back(place);
+  for (int64_t place = first; place < total; ++place) places.push_back(first_position_ + place);
   const std::vector<int64_t> zeros(places.size(), 0);
   std::map<std::string, Tensor> feeds;
   PF_ASSIGN_OR_RETURN(feeds[inputs_.tokens->name()],
@@ -134,6 +158,30 @@ absl::StatusOr<std::vector<float>> PlainDecoder::Step(const std::vector<int64_t>
   }
   stats_.cache_bytes_per_token = bytes / static_cast<int64_t>(tokens.size());
   return LastRow(*inputs_.logits, outputs[0]);
+}
+
+absl::StatusOr<LogitRows> PlainDecoder::Logits(const std::vector<int64_t>& prompt,
+                                               const std::vector<int64_t>& following,
+                                               int64_t first_position) {
+  PF_RETURN_IF_ERROR(Begin());
+  first_position_ = first_position;
+  const EngineStats stats = stats_;
+  auto on_step = std::exchange(on_step_, nullptr);
+  LogitRows rows;
+  std::vector<int64_t> tokens = prompt;
+  auto row = Step(tokens, 0);
+  for (auto token = following.begin(); row.ok(); ++token) {
+    rows.push_back(*std::move(row));
+    if (token == following.end()) break;
+    tokens.push_back(*token);
+    row = Step(tokens, static_cast<int64_t>(tokens.size()) - 1);
+  }
+  pasts_.clear();
+  first_position_ = 0;
+  stats_ = stats;
+  on_step_ = std::move(on_step);
+  PF_RETURN_IF_ERROR(row.status());
+  return rows;
 }
 
 absl::Status PlainDecoder::RunOne(const Request& request, Progress& progress, size_t completion,

@@ -19,6 +19,9 @@
 
 namespace pagefuse {
 
+// A row of logits behind a prompt, and one behind each token that follows it.
+using LogitRows = std::vector<std::vector<float>>;
+
 // Not thread-safe.
 class PlainDecoder {
  public:
@@ -31,8 +34,15 @@ class PlainDecoder {
   absl::StatusOr<std::vector<Completion>> Generate(const std::vector<Request>& requests,
                                                    const OnToken& on_token = nullptr);
 
+  // The rows of a text that is given, which starts at some position where an input gives positions.
+  // Nothing of it counts in stats().
+  absl::StatusOr<LogitRows> Logits(const std::vector<int64_t>& prompt,
+                                   const std::vector<int64_t>& following,
+                                   int64_t first_position = 0);
+
   // False: every token costs as much as all before it.
   bool keeps_past() const { return !inputs_.pasts.empty(); }
+  const PlainInputs& inputs() const { return inputs_; }
   int64_t vocabulary() const { return vocabulary_; }  // 0: not declared
   const Session& session() const { return *session_; }
   // Steps, tokens and seconds; a step that starts again counts the tokens that are new.
@@ -53,6 +63,7 @@ class PlainDecoder {
   PlainInputs inputs_;
   std::vector<std::string> fetches_;  // the logits, then the presents
   std::vector<Tensor> pasts_;
+  int64_t first_position_ = 0;  // of the text that runs
   std::function<void(const EngineStep&)> on_step_;
   int64_t vocabulary_ = 0;
   EngineStats stats_;

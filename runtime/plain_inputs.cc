@@ -10,6 +10,7 @@
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/passes/edit/ports.h"
 #include "pagefuse/passes/paging/paged_inputs.h"
+#include "pagefuse/passes/pipeline/pipeline.h"
 
 namespace pagefuse {
 namespace {
@@ -141,6 +142,27 @@ absl::StatusOr<PlainInputs> FindPlainInputs(const Graph& graph) {
   found.segments.assign(inputs.segments.begin(), inputs.segments.end());
   found.sized.assign(inputs.unread.begin(), inputs.unread.end());
   PF_ASSIGN_OR_RETURN(found.logits, LogitsOf(graph, found));
+  return found;
+}
+
+absl::StatusOr<PlainInputs> FindPlainInputsBehindPasses(const Model& model) {
+  Model rewritten = model.Clone();
+  PF_RETURN_IF_ERROR(RunPipeline(rewritten, {.page = false}).status());
+  PF_ASSIGN_OR_RETURN(PlainInputs found, FindPlainInputs(*rewritten.graph));
+  // Passes keep the names of inputs and outputs.
+  const auto here = [&](const Value*& value) {
+    if (value != nullptr) value = model.graph->FindValue(value->name());
+  };
+  for (const Value** value : {&found.tokens, &found.positions, &found.mask, &found.logits}) {
+    here(*value);
+  }
+  for (auto* list : {&found.segments, &found.sized, &found.branches}) {
+    for (const Value*& value : *list) here(value);
+  }
+  for (PlainInputs::Past& past : found.pasts) {
+    here(past.input);
+    here(past.output);
+  }
   return found;
 }
 

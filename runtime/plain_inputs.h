@@ -31,5 +31,8 @@ struct PlainInputs {
 // them: past_key_values.0.key and present.0.key. FailedPrecondition naming an input that is none of
 // these, or a past that does not start empty.
 absl::StatusOr<PlainInputs> FindPlainInputs(const Graph& graph);
+// The same of a model whose ops hide what they do with their inputs, as those of ONNX Runtime's tools
+// may: told by what the passes make of it.
+absl::StatusOr<PlainInputs> FindPlainInputsBehindPasses(const Model& model);
 
 }  // namespace pagefuse

@@ -39,13 +39,16 @@ struct Generation {
 };
 
 std::unique_ptr<PythonEngine> Load(const std::string& path, const std::string& graph,
-                                   EngineOptions options, bool require_paged) {
+                                   EngineOptions options, bool require_paged,
+                                   const std::string& check_paging) {
+  const DecoderOptions how{.require_paged = require_paged,
+                           .check_paging = Unwrap(ParseCheckPaging(check_paging))};
   const ModelFolder folder = Unwrap(OpenModelFolder(path, graph));
   auto engine = std::make_unique<PythonEngine>();
   engine->config = folder.config;
   const auto load = [&] {
     const py::gil_scoped_release nothing_of_python;
-    return Decoder::Create([&] { return LoadModel(folder.graph); }, options, require_paged);
+    return Decoder::Create([&] { return LoadModel(folder.graph); }, options, how);
   };
   engine->decoder = Unwrap(load());
   return engine;
@@ -213,7 +216,7 @@ void BindEngine(py::module_& module) {
                        std::optional<int64_t> block_size, const std::string& weights, int threads,
                        int64_t max_memory, const std::map<std::string, std::string>& options,
                        int64_t max_tokens_per_step, int64_t max_sequences, int64_t cache_tokens,
-                       bool require_paged) {
+                       bool require_paged, const std::string& check_paging) {
              EngineOptions made{
                  .session = MakeSessionOptions({weights, threads, max_memory, options}),
                  .kv_cache = kv_cache,
@@ -221,7 +224,7 @@ void BindEngine(py::module_& module) {
                  .max_tokens_per_step = max_tokens_per_step,
                  .max_sequences = max_sequences,
                  .cache_tokens = cache_tokens};
-             return Load(path, graph, std::move(made), require_paged);
+             return Load(path, graph, std::move(made), require_paged, check_paging);
            }),
            py::arg("path"), py::kw_only(), py::arg("graph") = "", py::arg("kv_cache") = py::none(),
            py::arg("block_size") = py::none(), py::arg("weights") = "float32",
@@ -229,11 +232,16 @@ void BindEngine(py::module_& module) {
            py::arg("options") = std::map<std::string, std::string>(),
            py::arg("max_tokens_per_step") = usual.max_tokens_per_step,
            py::arg("max_sequences") = usual.max_sequences, py::arg("cache_tokens") = 0,
-           py::arg("require_paged") = false)
+           py::arg("require_paged") = false, py::arg("check_paging") = "once")
       .def_property_readonly("paged",
                              [](const PythonEngine& e) { return e.decoder->engine() != nullptr; })
       .def_property_readonly("why_not_paged",
                              [](const PythonEngine& e) { return e.decoder->why_not_paged(); })
+      .def_property_readonly("verdict",
+                             [](const PythonEngine& e) {
+                               const auto& verdict = e.decoder->verdict();
+                               return verdict ? verdict->Text() : std::string();
+                             })
       .def_property_readonly("vocabulary",
                              [](const PythonEngine& e) { return e.decoder->vocabulary(); })
       .def_property_readonly("end_tokens",

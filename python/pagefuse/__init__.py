@@ -229,7 +229,10 @@ class Engine:
     path: a model's folder, or its graph. graph: which of several of a folder.
     kv_cache: format of the cache ("none", "bf16", "fp8_per_token_head", "int8_per_token_head", ...).
     weights: "float32", "bf16", "int8" or "int4". threads: 0 for all.
-    require_paged: a graph that cannot be paged is an error; else it generates unfused, see `why_not_paged`.
+    require_paged: a graph that cannot be paged, or has other logits then, is an error; else it generates unfused, see
+        `why_not_paged`.
+    check_paging: "once", "always" or "never": compare the logits of the rewritten graph with those of the graph as it was
+        exported; "once" keeps what was found in the user's cache folder. `verdict` says what was found.
     """
 
     def __init__(
@@ -247,6 +250,7 @@ class Engine:
         max_sequences: int = 64,
         cache_tokens: int = 0,
         require_paged: bool = False,
+        check_paging: str = "once",
     ) -> None:
         self._engine = _pagefuse.Engine(
             os.fspath(path),
@@ -261,6 +265,7 @@ class Engine:
             max_sequences=max_sequences,
             cache_tokens=cache_tokens,
             require_paged=require_paged,
+            check_paging=check_paging,
         )
 
     @property
@@ -271,6 +276,11 @@ class Engine:
     def why_not_paged(self) -> str:
         """Node and condition; empty if it is."""
         return self._engine.why_not_paged
+
+    @property
+    def verdict(self) -> str:
+        """What the comparison with the graph as it was exported found; empty if there was none."""
+        return self._engine.verdict
 
     @property
     def vocabulary(self) -> int:

@@ -148,7 +148,7 @@ TEST(DecoderTest, PagesWhatCanBe) {
 
 TEST(DecoderTest, IsRefusedWherePagesAreAskedFor) {
   const auto load = [] { return WithPast(); };
-  for (const auto& status : {Decoder::Create(load, {}, /*require_paged=*/true).status(),
+  for (const auto& status : {Decoder::Create(load, {}, {.require_paged = true}).status(),
                              Decoder::Create(load, {.kv_cache = "fp8_per_token_head"}).status(),
                              Decoder::Create(load, {.block_size = 8}).status()}) {
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);

@@ -8,7 +8,6 @@
 #include "absl/strings/str_join.h"
 #include "tools/author/pipeline_flags.h"
 #include "tools/author/shell_check.h"
-#include "tools/check/paging_check.h"
 #include "tools/cli/output.h"
 #include "tools/cli/subcommand.h"
 
@@ -18,6 +17,7 @@
 #include "pagefuse/passes/debug/bisect.h"
 #include "pagefuse/passes/debug/reduce.h"
 #include "pagefuse/plugin/loader/load_plugin.h"
+#include "pagefuse/runtime/rewrite_check.h"
 
 namespace pagefuse::tools {
 namespace {
@@ -49,9 +49,10 @@ absl::StatusOr<RewriteJudge> MakeJudge(const Flags& flags, const Model& model,
                           const Model& after, int64_t limit) -> absl::StatusOr<std::string> {
     absl::StatusOr<std::string> wrong = outputs(after, limit);
     if (!absl::IsUnimplemented(wrong.status())) return wrong;
-    PipelineOptions here = options;
-    here.rewrite_limit = limit;
-    const absl::Status paged = CheckPaging(model, here).status();
+    EngineOptions engine;
+    engine.session.pipeline = options;
+    engine.session.pipeline.rewrite_limit = limit;
+    const absl::Status paged = CompareRewrites(model, engine).status();
     if (absl::IsInvalidArgument(paged)) return std::string("\"logits\" differ");
     return paged.ok() ? absl::StatusOr<std::string>("") : paged;
   });

@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "tools/check/paging_check.h"
 #include "tools/cli/output.h"
 #include "tools/cli/plugins.h"
 #include "tools/cli/subcommand.h"
@@ -15,6 +14,7 @@
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/onnx/onnx_io.h"
 #include "pagefuse/passes/debug/expectation.h"
+#include "pagefuse/runtime/rewrite_check.h"
 
 namespace pagefuse::tools {
 namespace {
@@ -62,7 +62,9 @@ void Print(const Ran& test) {
 }
 
 absl::Status ComparePaged(const Model& before, const PipelineOptions& options, double tolerance) {
-  return CheckPaging(before, options, tolerance).status();
+  EngineOptions engine;
+  engine.session.pipeline = options;
+  return CompareRewrites(before, engine, {.tolerance = tolerance}).status();
 }
 
 // Writes what is there now where it is not what the file says; true if it did.

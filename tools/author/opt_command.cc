@@ -18,12 +18,14 @@
 #include "pagefuse/ops/evaluate/evaluate.h"
 #include "pagefuse/passes/explain/near_misses.h"
 #include "pagefuse/passes/lower/lower.h"
+#include "pagefuse/runtime/rewrite_check.h"
+#include "pagefuse/runtime/verdict_store.h"
 
 namespace pagefuse::tools {
 namespace {
 
 struct Flags {
-  std::string model, output, emit, reproducer, rewrite_log;
+  std::string model, output, emit, reproducer, rewrite_log, check_paging = "once";
   PipelineFlags pipeline;
   std::vector<std::string> print_after, explain;
   int64_t max_elements = 16;
@@ -118,6 +120,48 @@ void PrintReport(const PipelineReport& report, const Flags& flags) {
   for (const std::string& line : report.unmissed) std::cerr << line << "\n";
 }
 
+// Whether the whole pipeline ran over a whole decoder, and paged it.
+bool CanBeCompared(const Model& exported, const Model& model, const PipelineOptions& options) {
+  return options.page && options.passes.empty() && !options.rewrite_limit &&
+         HasExportedForm(exported) && !HasExportedForm(model) && CheckDataPresent(exported).ok();
+}
+
+absl::StatusOr<RewriteVerdict> FindVerdict(const Model& exported, const PipelineOptions& options,
+                                           CheckPaging check) {
+  EngineOptions engine;
+  engine.session.pipeline = options;
+  engine.session.pipeline.verify = false;
+  engine.session.pipeline.log_rewrites = false;
+  engine.session.pipeline.print_to = nullptr;
+  engine.session.pipeline.explain.clear();
+  if (check == CheckPaging::kAlways) return CheckRewrites(exported, engine);
+  const VerdictStore store("", exported, engine);
+  if (auto known = store.Find()) return *std::move(known);
+  PF_ASSIGN_OR_RETURN(RewriteVerdict verdict, CheckRewrites(exported, engine));
+  store.Keep(verdict);
+  return verdict;
+}
+
+// Runs the passes, and once more without those that change the logits.
+absl::StatusOr<PipelineReport> RunChecked(Model& model, PipelineOptions options,
+                                          CheckPaging check) {
+  const Model exported = model.Clone();
+  PF_ASSIGN_OR_RETURN(PipelineReport report, RunPipeline(model, options));
+  if (check == CheckPaging::kNever || !CanBeCompared(exported, model, options)) return report;
+  PF_ASSIGN_OR_RETURN(const RewriteVerdict verdict, FindVerdict(exported, options, check));
+  if (verdict.outcome == RewriteVerdict::Outcome::kAsExported) {
+    return absl::FailedPreconditionError(StrCat("NOT EQUAL: ", verdict.reason));
+  }
+  if (verdict.outcome == RewriteVerdict::Outcome::kEqual) return report;
+  std::cerr << "pagefuse: " << (verdict.differs() ? "NOT EQUAL: " : "note: ") << verdict.Text()
+            << "\n";
+  if (!verdict.differs()) return report;
+  EngineOptions engine;
+  engine.session.pipeline = std::move(options);
+  model = exported.Clone();
+  return RunPipeline(model, UnderVerdict(engine, verdict).session.pipeline);
+}
+
 absl::Status Opt(const Flags& flags) {
   if (flags.list_passes) {
     for (const auto& pass : AllPasses()) {
@@ -132,7 +176,8 @@ absl::Status Opt(const Flags& flags) {
   if (const absl::Status present = CheckDataPresent(model); !present.ok()) {
     std::cerr << "pagefuse: note: " << present.message() << "\n";
   }
-  PF_ASSIGN_OR_RETURN(PipelineReport report, RunPipeline(model, options));
+  PF_ASSIGN_OR_RETURN(const CheckPaging check, ParseCheckPaging(flags.check_paging));
+  PF_ASSIGN_OR_RETURN(PipelineReport report, RunChecked(model, options, check));
   PrintReport(report, flags);
   if (!flags.rewrite_log.empty()) {
     PF_RETURN_IF_ERROR(WriteFile(flags.rewrite_log, RewriteLog(report.log)));
@@ -152,6 +197,7 @@ void AddOptCommand(Command app, Outcome& outcome) {
   command.AddText("--emit", flags->emit, "text, onnx or dot (a picture for Graphviz)");
   command.AddFlag("--list-passes", flags->list_passes, "lists the passes in pipeline order");
   AddPipelineFlags(command, flags->pipeline);
+  AddCheckPagingFlag(command, flags->check_paging);
   command.AddText("--rewrite-log", flags->rewrite_log,
                   "file for the list of all rewrites: number, place, nodes taken and made");
   command.AddList("--print-after", flags->print_after, "print the graph after these passes");

@@ -7,11 +7,11 @@
 #include <set>
 
 #include "tools/author/pipeline_flags.h"
-#include "tools/check/paging_check.h"
 #include "tools/cli/subcommand.h"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/runtime/rewrite_check.h"
 
 namespace pagefuse::tools {
 namespace {
@@ -52,11 +52,14 @@ bool ChangedInterface(const Model& before, const Model& after) {
 
 // Prints what became of the logits; false if they differ.
 absl::StatusOr<bool> PrintPaging(const Model& model, const PipelineOptions& options) {
-  const absl::StatusOr<int> steps = CheckPaging(model, options);
-  const absl::Status& status = steps.status();
+  EngineOptions engine;
+  engine.session.pipeline = options;
+  engine.session.pipeline.verify = false;
+  engine.session.pipeline.feeds.clear();
+  const absl::StatusOr<int64_t> probes = CompareRewrites(model, engine, {.seconds = 60});
+  const absl::Status& status = probes.status();
   if (status.ok()) {
-    std::cout << "paging: logits of 2 sequences, " << *steps << (*steps == 1 ? " step" : " steps")
-              << " equal\n";
+    std::cout << "paging: logits of " << *probes << " probes equal\n";
     return true;
   }
   if (absl::IsUnimplemented(status)) {
@@ -106,8 +109,8 @@ void AddVerifyCommand(Command app, Outcome& outcome) {
   command.Footer(
       "What a rewrite made is evaluated on the values of one run of the model, and has to give what "
       "was there before, up to 2e-4\n(float), 2e-3 (float16), 1.6e-2 (bfloat16) relative and "
-      "absolute. Where paging changes inputs and outputs, two sequences\nof different lengths run "
-      "through both graphs instead. Weights that are not there are made up. Status 1 if anything "
+      "absolute. Where paging changes inputs and outputs, probes\nrun "
+      "through both graphs instead, as when a model is loaded. Weights that are not there are made up. Status 1 if anything "
       "differs.");
 }
 

@@ -58,6 +58,15 @@ std::vector<Option> AddCacheFlags(Command command, CacheFlags& flags) {
           StrCat("index keys by which rows are chosen: ", IndexChoiceNames(), " [none]"))};
 }
 
+Option AddCheckPagingFlag(Command command, std::string& when) {
+  return command
+      .AddText("--check-paging", when,
+               "once, always or never: compare the logits of the rewritten graph with those of the "
+               "graph as it was exported, before anything else, and put rewrites back where they "
+               "differ; once keeps what was found in the user's cache folder")
+      .ShowsDefault();
+}
+
 absl::Status ReadCacheFlags(const CacheFlags& flags, std::map<std::string, std::string>& options) {
   if (!flags.format && (flags.skip_layers || !flags.scales.empty())) {
     return absl::InvalidArgumentError(

@@ -20,6 +20,9 @@ struct CacheFlags {
 // Adds --kv-cache, --kv-cache-skip-layers, --kv-cache-scales and --indexer-cache, and returns them.
 std::vector<Option> AddCacheFlags(Command command, CacheFlags& flags);
 
+// Adds --check-paging.
+Option AddCheckPagingFlag(Command command, std::string& when);
+
 // Writes what the flags say into options of passes. InvalidArgument if a flag says nothing without
 // another, or if the file is none that `calibrate` writes.
 absl::Status ReadCacheFlags(const CacheFlags& flags, std::map<std::string, std::string>& options);

@@ -6,6 +6,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/time/clock.h"
+#include "tools/cli/cache_flags.h"
 #include "tools/cli/command.h"
 #include "tools/cli/progress_line.h"
 #include "tools/run/bench_table.h"
@@ -19,7 +20,7 @@ namespace pagefuse::tools {
 namespace {
 
 struct Flags {
-  std::string model, graph, format = "text";
+  std::string model, graph, format = "text", check_paging = "once";
   std::vector<std::string> prompts = {"512"}, generated = {"128"}, depths = {"0"}, batches = {"1"};
   std::vector<std::string> caches, weights = {"float32"};
   int64_t repetitions = 5;
@@ -188,7 +189,8 @@ absl::Status RunOne(const Flags& flags, const ModelFolder& folder, const Plan& p
                     std::vector<BenchRow>& rows) {
   const absl::Time start = absl::Now();
   const auto load = [&] { return ReadModel(folder.graph); };
-  PF_ASSIGN_OR_RETURN(auto decoder, Decoder::Create(load, flags.engine));
+  PF_ASSIGN_OR_RETURN(const CheckPaging check, ParseCheckPaging(flags.check_paging));
+  PF_ASSIGN_OR_RETURN(auto decoder, Decoder::Create(load, flags.engine, {.check_paging = check}));
   const Engine* engine = decoder->engine();
   if (engine == nullptr) std::cerr << "pagefuse: NOT PAGED: " << decoder->why_not_paged() << "\n";
   BenchRow row;
@@ -244,6 +246,7 @@ void AddBenchCommand(Command app, Outcome& outcome) {
                  "runs of each, behind one that warms up")
       .ShowsDefault();
   command.AddText("--format", flags->format, "text, md, csv or json").ShowsDefault();
+  AddCheckPagingFlag(command, flags->check_paging);
   command
       .AddNumber("--max-tokens-per-step", flags->engine.max_tokens_per_step, {1, kMaxInt32},
                  "token budget of a step; longer prompts are prefilled in chunks")

@@ -30,7 +30,7 @@ absl::StatusOr<SamplingOptions> MakeSampling(const SamplingFlags& flags, Samplin
 struct GenerateFlags {
   std::string model, graph;
   std::vector<std::string> prompt_ids, prompts, stops;
-  std::string prompt_file, system, chat_template;
+  std::string prompt_file, system, chat_template, check_paging = "once";
   std::optional<std::string> forced_ids;
   std::string logits_out;  // a file
   std::optional<int64_t> max_new_tokens;

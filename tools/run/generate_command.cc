@@ -195,6 +195,14 @@ void Warn(const Decoder& decoder) {
             << " (--require-paged makes this an error)\n";
 }
 
+// What the comparison with the export found, if that is not as it should be.
+void PrintVerdict(const Decoder& decoder) {
+  const auto& verdict = decoder.verdict();
+  if (!verdict || verdict->outcome == RewriteVerdict::Outcome::kEqual) return;
+  const bool differs = verdict->differs();
+  std::cerr << "pagefuse: " << (differs ? "NOT EQUAL: " : "note: ") << verdict->Text() << "\n";
+}
+
 absl::Status CheckFlags(const GenerateFlags& flags) {
   const auto refuse = [](const char* what) { return absl::InvalidArgumentError(what); };
   const bool prompts =
@@ -254,15 +262,17 @@ absl::StatusOr<std::unique_ptr<Decoder>> LoadDecoder(const GenerateFlags& flags,
   ProgressLine progress;
   progress.Show(StrCat("loading ", graph));
   const auto load = [&]() -> absl::StatusOr<Model> {
-    if (kept) return kept->Clone();
     PF_ASSIGN_OR_RETURN(Model model, ReadModel(graph));
-    // Standard input is read once.
-    if (flags.logit_error || graph == "-") kept = model.Clone();
+    if (flags.logit_error) kept = model.Clone();
     return model;
   };
-  PF_ASSIGN_OR_RETURN(auto decoder, Decoder::Create(load, flags.engine, flags.require_paged));
+  PF_ASSIGN_OR_RETURN(const CheckPaging check, ParseCheckPaging(flags.check_paging));
+  PF_ASSIGN_OR_RETURN(
+      auto decoder, Decoder::Create(load, flags.engine,
+                                    {.require_paged = flags.require_paged, .check_paging = check}));
   progress.Clear();
   if (decoder->plain()) Warn(*decoder);
+  PrintVerdict(*decoder);
   PrintUnfused(decoder->session().report(), /*attention=*/decoder->engine() != nullptr);
   return decoder;
 }

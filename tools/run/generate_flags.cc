@@ -39,8 +39,10 @@ void AddAnswerFlags(Command command, GenerateFlags& flags) {
   command.AddFlag("--ignore-end", flags.ignore_end,
                   "go on after the end-of-sequence tokens that config.json, "
                   "generation_config.json or genai_config.json name");
-  command.AddFlag("--require-paged", flags.require_paged,
-                  "a graph that cannot be paged is an error; otherwise it runs as exported");
+  command.AddFlag(
+      "--require-paged", flags.require_paged,
+      "a graph that cannot be paged, or has other logits then, is an error; otherwise it "
+      "runs as exported");
   command.AddTexts("--stop", flags.stops,
                    "text that ends an answer and is not part of it; up to 16 times");
   AddSamplingFlags(command, flags.sampling);
@@ -65,6 +67,7 @@ void AddAnswerFlags(Command command, GenerateFlags& flags) {
 
 void AddEngineFlags(Command command, GenerateFlags& flags) {
   AddCacheFlags(command, flags.cache);
+  AddCheckPagingFlag(command, flags.check_paging);
   command.AddNumber(
       "--block-size", flags.engine.block_size, {1, kMaxBlockSize},
       "tokens a block of the cache; a model that is paged already keeps its own [16]");

@@ -55,6 +55,7 @@ Json GenerateFigures(const GenerateFlags& flags, const Decoder& decoder) {
     json["why_not_paged"] = decoder.why_not_paged();
     json["kv_cache"] = decoder.plain()->keeps_past() ? "of the graph" : "nothing";
   }
+  if (const auto& verdict = decoder.verdict()) json["verdict"] = verdict->Text();
   json["cache_bytes_per_token"] = stats.cache_bytes_per_token;
   json["cache_bytes_per_sequence"] = stats.cache_bytes_per_sequence;
   json["prefill_tokens"] = stats.prefill_tokens;

@@ -1,0 +1,366 @@
+#include "pagefuse/runtime/rewrite_check.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/cache/cache_groups.h"
+#include "pagefuse/passes/debug/bisect.h"
+#include "pagefuse/passes/edit/op_types.h"
+#include "pagefuse/runtime/compare_rows.h"
+
+namespace pagefuse {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// A graph that runs node by node as it came.
+EngineOptions AsItCame(const EngineOptions& options) {
+  EngineOptions bare = StoredAsItIs(options);
+  bare.session.optimise = false;
+  bare.session.load_passes = false;
+  bare.session.profile = false;
+  bare.block_size.reset();
+  bare.on_step = nullptr;
+  return bare;
+}
+
+// Whether a little rounding may change what is computed next: which rows or experts are chosen,
+// which code a number gets.
+bool Chooses(const Graph& graph) {
+  return std::ranges::any_of(graph.nodes(), [](const auto& node) {
+    if (IsAnyOf(*node, {"TopK", "ArgMax", "Round", "QuantizeLinear", "DynamicQuantizeLinear"})) {
+      return true;
+    }
+    return std::ranges::any_of(node->Subgraphs(), [](const Graph* part) { return Chooses(*part); });
+  });
+}
+
+// Runs the graph as it was exported, each text once.
+class Reference {
+ public:
+  static absl::StatusOr<Reference> Of(const Model& exported, const EngineOptions& options) {
+    PF_ASSIGN_OR_RETURN(auto decoder, PlainDecoder::Create(exported.Clone(), AsItCame(options)));
+    return Reference(std::move(decoder));
+  }
+
+  const PlainDecoder& decoder() const { return *decoder_; }
+  const Model& model() const { return decoder_->session().model(); }
+
+  absl::StatusOr<const LogitRows*> Rows(const ProbeText& text) {
+    const auto known = rows_.find(text);
+    if (known != rows_.end()) return &known->second;
+    PF_ASSIGN_OR_RETURN(LogitRows rows,
+                        decoder_->Logits(text.prompt, text.following, text.first_position));
+    return &rows_.emplace(text, std::move(rows)).first->second;
+  }
+
+ private:
+  explicit Reference(std::unique_ptr<PlainDecoder> decoder) : decoder_(std::move(decoder)) {}
+
+  std::unique_ptr<PlainDecoder> decoder_;
+  std::map<ProbeText, LogitRows> rows_;
+};
+
+// What a run over so many tokens takes: all weights are read, whatever there is to compute.
+double WorkOfRun(double tokens) { return 1 + tokens / 16 + tokens * tokens / 1024; }
+
+// What a probe takes in both forms of the graph.
+double WorkOf(const Probe& probe, bool keeps_past) {
+  double work = 0;
+  for (const ProbeText& text : probe.texts) {
+    const auto prompt = static_cast<double>(text.prompt.size());
+    work += 2 * WorkOfRun(prompt);
+    for (size_t i = 0; i < text.following.size(); ++i) {
+      work += WorkOfRun(1) + WorkOfRun(keeps_past ? 1 : prompt + static_cast<double>(i) + 1);
+    }
+  }
+  return work;
+}
+
+std::set<int64_t> EdgesOf(const Runnable& runnable) {
+  std::set<int64_t> edges;
+  if (!runnable.paged) return edges;
+  for (const CacheGroup& group : runnable.paged->layout().groups()) {
+    edges.insert(group.block_size * group.tokens_per_row());
+    if (group.sliding_window > 0) edges.insert(group.sliding_window);
+    if (group.ratio > 1) edges.insert({group.ratio, 2 * group.ratio});
+  }
+  return edges;
+}
+
+// What a form of the graph showed.
+struct Finding {
+  std::string detail;  // empty: all rows were equal
+  std::optional<Probe> probe;
+  int64_t compared = 0, skipped = 0;
+};
+
+class Checker {
+ public:
+  Checker(const Model& exported, const EngineOptions& options, const RewriteCheckOptions& check,
+          Reference reference)
+      : exported_(exported),
+        options_(options),
+        check_(check),
+        reference_(std::move(reference)),
+        points_(FindProbePoints(reference_.model(), reference_.decoder().inputs())),
+        computed_(check.tolerance ? RowTolerance{.largest = *check.tolerance}
+                                  : ComputedTolerance(reference_.model())),
+        chooses_(Chooses(*reference_.model().graph)) {}
+
+  absl::StatusOr<RewriteVerdict> Run(Runnable* made) {
+    const auto stored = StoredTolerance(options_);
+    if (!stored) return Mend(options_, computed_, made);
+    // First without what formats add, so that nothing hides behind their errors.
+    PF_ASSIGN_OR_RETURN(RewriteVerdict verdict, Mend(StoredAsItIs(options_), computed_, nullptr));
+    if (verdict.differs() || verdict.outcome == RewriteVerdict::Outcome::kUnchecked) return verdict;
+    PF_ASSIGN_OR_RETURN(const RewriteVerdict coded, Mend(options_, *stored, made));
+    if (coded.differs()) return coded;
+    verdict.probes += coded.probes;
+    verdict.skipped += coded.skipped;
+    return verdict;
+  }
+
+  absl::StatusOr<int64_t> Compare() {
+    PF_ASSIGN_OR_RETURN(Runnable made, MakeRunnable(exported_, StoredAsItIs(options_)));
+    PF_ASSIGN_OR_RETURN(const Finding finding, CompareAll(made, computed_));
+    if (!finding.detail.empty()) return absl::InvalidArgumentError(Reason(std::nullopt, finding));
+    if (finding.compared == 0) return absl::UnimplementedError(why_not_);
+    return finding.compared;
+  }
+
+ private:
+  // Leaves rules out until all is equal. `made`: what the options give, or null.
+  absl::StatusOr<RewriteVerdict> Mend(const EngineOptions& options, const RowTolerance& tolerance,
+                                      Runnable* made) {
+    RewriteVerdict verdict;
+    constexpr int kMostRounds = 8;
+    for (int round = 0; round < kMostRounds; ++round) {
+      const EngineOptions here = UnderVerdict(options, verdict);
+      Runnable own;
+      if (made == nullptr) {
+        auto runnable = MakeRunnable(exported_, here);
+        if (!runnable.ok() && round > 0) break;
+        PF_RETURN_IF_ERROR(runnable.status());
+        own = *std::move(runnable);
+      }
+      Runnable& runnable = made == nullptr ? own : *made;
+      made = nullptr;
+      PF_ASSIGN_OR_RETURN(const Finding finding, CompareAll(runnable, tolerance));
+      verdict.probes = finding.compared;
+      verdict.skipped = finding.skipped;
+      if (finding.detail.empty()) return Equal(std::move(verdict));
+      PF_ASSIGN_OR_RETURN(const std::optional<Rewrite> bad,
+                          FirstBad(here, runnable.paged != nullptr, finding, tolerance));
+      if (!bad || !LeaveOut(*bad, verdict)) {
+        verdict.reason = Reason(bad, finding);
+        break;
+      }
+      if (verdict.reason.empty()) verdict.reason = Reason(bad, finding);
+      verdict.outcome = RewriteVerdict::Outcome::kMended;
+    }
+    verdict.outcome = RewriteVerdict::Outcome::kAsExported;
+    return verdict;
+  }
+
+  RewriteVerdict Equal(RewriteVerdict verdict) const {
+    if (verdict.outcome == RewriteVerdict::Outcome::kMended) return verdict;
+    if (verdict.probes > 0) verdict.outcome = RewriteVerdict::Outcome::kEqual;
+    if (verdict.probes == 0) verdict.reason = why_not_;
+    return verdict;
+  }
+
+  static std::string Reason(const std::optional<Rewrite>& bad, const Finding& finding) {
+    const std::string where =
+        StrCat("the logits of ", finding.probe->name,
+               " are not those of the graph as it was exported: ", finding.detail);
+    return bad ? StrCat(RewriteName(*bad), ": ", where) : where;
+  }
+
+  // False where it is left out already.
+  static bool LeaveOut(const Rewrite& bad, RewriteVerdict& verdict) {
+    std::vector<std::string>& names = bad.rule == bad.pass ? verdict.disabled : verdict.left_out;
+    const std::string& name = bad.rule == bad.pass ? bad.pass : bad.rule;
+    if (name.empty() || std::ranges::find(names, name) != names.end()) return false;
+    names.push_back(name);
+    return true;
+  }
+
+  absl::StatusOr<Finding> CompareAll(Runnable& runnable, const RowTolerance& tolerance) {
+    Finding finding;
+    const auto start = Clock::now();
+    const bool keeps_past = reference_.decoder().keeps_past();
+    double done = 0;
+    for (const Probe& probe : MakeProbes(PointsOf(runnable), EdgesOf(runnable), vocabulary())) {
+      const double work = WorkOf(probe, keeps_past);
+      const double spent = SecondsSince(start);
+      // The first tells what the next will take.
+      if (done > 0 && spent + spent / done * work > check_.seconds) {
+        ++finding.skipped;
+        continue;
+      }
+      PF_ASSIGN_OR_RETURN(const std::optional<std::string> detail,
+                          Compare(runnable, probe, tolerance));
+      done += work;
+      if (!detail) continue;
+      ++finding.compared;
+      if (detail->empty() || IsRounding(runnable, finding.compared - 1, probe, tolerance)) continue;
+      finding.detail = *detail;
+      finding.probe = probe;
+      return finding;
+    }
+    return finding;
+  }
+
+  // Nothing if the graph as it was exported does not run on the probe, else how rows differ.
+  absl::StatusOr<std::optional<std::string>> Compare(Runnable& runnable, const Probe& probe,
+                                                     const RowTolerance& tolerance) {
+    std::vector<const LogitRows*> expected;
+    for (const ProbeText& text : probe.texts) {
+      const auto rows = reference_.Rows(text);
+      if (!rows.ok()) {
+        why_not_ = std::string(rows.status().message());
+        return std::optional<std::string>();
+      }
+      expected.push_back(*rows);
+    }
+    const auto got = ProbeLogits(runnable, probe);
+    if (!got.ok()) {
+      return std::optional(StrCat("it does not run: ", StdView(got.status().message())));
+    }
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const std::string detail = RowsDifference(*expected[i], (*got)[i], tolerance);
+      if (!detail.empty()) return std::optional(detail);
+    }
+    return std::optional(std::string());
+  }
+
+  // Where a graph chooses rows or codes, one text in many has two that are equally good. The same
+  // probe with other tokens tells.
+  bool IsRounding(Runnable& runnable, int64_t index, const Probe& probe,
+                  const RowTolerance& tolerance) {
+    if (!chooses_) return false;
+    for (int seed = 1; seed <= 2; ++seed) {
+      const std::vector<Probe> others =
+          MakeProbes(PointsOf(runnable), EdgesOf(runnable), vocabulary(), seed);
+      const auto other = std::ranges::find(others, probe.name, &Probe::name);
+      if (other == others.end()) return false;
+      const auto detail = Compare(runnable, *other, tolerance);
+      if (!detail.ok() || !*detail || !(*detail)->empty()) return false;
+    }
+    return index >= 0;
+  }
+
+  // The first rewrite behind which the probe's rows differ.
+  absl::StatusOr<std::optional<Rewrite>> FirstBad(const EngineOptions& options, bool pages,
+                                                  const Finding& finding,
+                                                  const RowTolerance& tolerance) {
+    PipelineOptions pipeline = PagedPipeline(PagedOptions(options));
+    pipeline.page = pages;
+    const RewriteJudge judge = [&](const Model& after, int64_t) -> absl::StatusOr<std::string> {
+      auto runnable = MakeRunnable(after, AsItCame(options));
+      if (!runnable.ok()) return std::string(runnable.status().message());
+      PF_ASSIGN_OR_RETURN(const std::optional<std::string> detail,
+                          Compare(*runnable, *finding.probe, tolerance));
+      return detail.value_or("");
+    };
+    const auto bisection = Bisect(exported_, pipeline, judge);
+    // Where even the graph alone is wrong, no rewrite is to blame.
+    if (!bisection.ok()) return std::optional<Rewrite>();
+    return bisection->bad;
+  }
+
+  // Windows that become rows are counted from the first token of a sequence.
+  ProbePoints PointsOf(const Runnable& runnable) const {
+    ProbePoints points = points_;
+    if (!runnable.paged) return points;
+    for (const CacheGroup& group : runnable.paged->layout().groups()) {
+      if (group.ratio > 1) points.positions.clear();
+    }
+    return points;
+  }
+
+  int64_t vocabulary() const { return reference_.decoder().vocabulary(); }
+
+  const Model& exported_;
+  const EngineOptions& options_;
+  const RewriteCheckOptions& check_;
+  Reference reference_;
+  ProbePoints points_;
+  RowTolerance computed_;
+  bool chooses_;
+  std::string why_not_;
+};
+
+}  // namespace
+
+absl::StatusOr<CheckPaging> ParseCheckPaging(std::string_view name) {
+  if (name == "once") return CheckPaging::kOnce;
+  if (name == "always") return CheckPaging::kAlways;
+  if (name == "never") return CheckPaging::kNever;
+  return absl::InvalidArgumentError(
+      StrCat("check of paging: expected once, always or never, got \"", name, "\""));
+}
+
+std::string RewriteVerdict::Text() const {
+  switch (outcome) {
+    case Outcome::kEqual:
+      return StrCat("the logits of ", probes, " probes are those of the graph as it was exported",
+                    skipped > 0 ? StrCat("; there was no time for ", skipped, " more") : "");
+    case Outcome::kMended:
+      return StrCat(reason, "; the graph runs without that rewrite");
+    case Outcome::kAsExported:
+      return StrCat(reason, "; the graph runs as it was exported");
+    case Outcome::kUnchecked:
+      return StrCat("not compared with the graph as it was exported: ", reason);
+  }
+  return "";
+}
+
+bool HasExportedForm(const Model& model) { return !ReadCacheGroups(model).ok(); }
+
+EngineOptions UnderVerdict(const EngineOptions& options, const RewriteVerdict& verdict) {
+  EngineOptions result = options;
+  PipelineOptions& pipeline = result.session.pipeline;
+  pipeline.left_out.insert(pipeline.left_out.end(), verdict.left_out.begin(),
+                           verdict.left_out.end());
+  pipeline.disabled.insert(pipeline.disabled.end(), verdict.disabled.begin(),
+                           verdict.disabled.end());
+  if (verdict.outcome == RewriteVerdict::Outcome::kAsExported) {
+    result = AsItCame(result);
+    result.on_step = options.on_step;
+    result.session.profile = options.session.profile;
+  }
+  return result;
+}
+
+absl::StatusOr<RewriteVerdict> CheckRewrites(const Model& exported, const EngineOptions& options,
+                                             Runnable* made, const RewriteCheckOptions& check) {
+  auto reference = Reference::Of(exported, options);
+  if (!reference.ok()) {
+    RewriteVerdict unchecked;
+    unchecked.reason = std::string(reference.status().message());
+    return unchecked;
+  }
+  return Checker(exported, options, check, *std::move(reference)).Run(made);
+}
+
+absl::StatusOr<int64_t> CompareRewrites(const Model& exported, const EngineOptions& options,
+                                        const RewriteCheckOptions& check) {
+  auto reference = Reference::Of(exported, options);
+  if (!reference.ok()) {
+    return absl::UnimplementedError(std::string(reference.status().message()));
+  }
+  return Checker(exported, options, check, *std::move(reference)).Compare();
+}
+
+}  // namespace pagefuse

@@ -1,0 +1,217 @@
+// A rewritten decoder is compared with its export before it serves a token.
+#include "pagefuse/runtime/rewrite_check.h"
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "must.h"
+#include "tiny_decoder.h"
+
+#include "pagefuse/ir/text/text.h"
+#include "pagefuse/ops/infer/infer.h"
+#include "pagefuse/runtime/build_id.h"
+#include "pagefuse/runtime/compare_rows.h"
+#include "pagefuse/runtime/decoder.h"
+#include "pagefuse/runtime/verdict_store.h"
+
+namespace pagefuse {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
+using Outcome = RewriteVerdict::Outcome;
+
+TEST(CheckRewritesTest, FindsTheLogitsOfAPagedDecoderEqual) {
+  const RewriteVerdict verdict = Must(CheckRewrites(TinyDecoder(), {}));
+  EXPECT_EQ(verdict.outcome, Outcome::kEqual);
+  EXPECT_GE(verdict.probes, 4);
+  EXPECT_THAT(verdict.Text(), HasSubstr("are those of the graph as it was exported"));
+}
+
+TEST(CheckRewritesTest, SaysWhyNothingWasCompared) {
+  const Model model = Must(ParseModel(R"(<ir_version: 10, opset_import: ["" : 18]>
+g (float[B, 3] features) => (float[B, 3] logits) { logits = Relu (features) })"));
+  const RewriteVerdict verdict = Must(CheckRewrites(model, {}));
+  EXPECT_EQ(verdict.outcome, Outcome::kUnchecked);
+  EXPECT_THAT(verdict.Text(), HasSubstr("features"));
+}
+
+// ---- Points that probes stand at ----
+
+// A decoder whose positions index a table, with what else is computed from places and ids.
+ProbePoints PointsOf(const std::string& nodes) {
+  Model model = Must(ParseModel(R"(<ir_version: 10, opset_import: ["" : 18]>
+g (int64[B, S] input_ids, int64[B, S] position_ids) => (float[B, S, 5] logits)
+<float[5, 5] table = {1, 0, -1, 0, 2, 1, -1, 1, 0, 3, -2, 1, 0, 0, 2, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1},
+ float[9, 5] places = {1, 0, -1, 0, 2, 1, -1, 1, 0, 3, -2, 1, 0, 0, 2, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1,
+                       1, 0, -1, 0, 2, 1, -1, 1, 0, 3, -2, 1, 0, 0, 2, 1, 1, 1, 1, 1},
+ int64 thirty = {30}, int64 three = {3}, float sixty = {60}> {
+  rows = Gather (table, input_ids)
+  placed = Gather (places, position_ids)
+  logits = Add (rows, placed)
+)" + nodes + "\n}"));
+  Must(InferShapes(model));
+  return FindProbePoints(model, Must(FindPlainInputs(*model.graph)));
+}
+
+TEST(ProbePointsTest, StandAtConstantsThatPositionsMeet) {
+  const ProbePoints points = PointsOf("near = Less (position_ids, thirty)");
+  for (const int64_t length : {29, 30, 31}) EXPECT_TRUE(points.lengths.contains(length)) << length;
+  EXPECT_FALSE(points.ids.contains(30));
+}
+
+TEST(ProbePointsTest, StandAtConstantsThatFloatsOfPositionsMeet) {
+  const ProbePoints points = PointsOf(R"(
+  numbers = Cast <to = 1> (position_ids)
+  near = Min (numbers, sixty))");
+  EXPECT_TRUE(points.lengths.contains(60));
+}
+
+TEST(ProbePointsTest, StandAtConstantsThatIdsMeet) {
+  const ProbePoints points = PointsOf("special = Equal (input_ids, three)");
+  for (const int64_t id : {2, 3, 4}) EXPECT_TRUE(points.ids.contains(id)) << id;
+  EXPECT_FALSE(points.lengths.contains(3));
+}
+
+TEST(ProbePointsTest, StandAtTheEndOfATableOfPlaces) {
+  for (const int64_t length : {8, 9, 10}) EXPECT_TRUE(PointsOf("").lengths.contains(length));
+}
+
+TEST(ProbePointsTest, StandWhereTypesStopBeingExact) {
+  EXPECT_TRUE(PointsOf("narrow = Cast <to = 10> (position_ids)").lengths.contains(2049));
+}
+
+TEST(ProbesTest, CoverEdgesAndIds) {
+  const std::vector<Probe> probes = MakeProbes({.lengths = {30}, .ids = {3}}, {16}, 8);
+  std::set<size_t> lengths;
+  bool pieces = false, batch = false, id = false;
+  for (const Probe& probe : probes) {
+    pieces = pieces || probe.piece > 0;
+    batch = batch || probe.texts.size() > 1;
+    for (const ProbeText& text : probe.texts) {
+      lengths.insert(text.prompt.size());
+      EXPECT_GE(text.following.size(), 1);
+      for (const int64_t token : text.prompt) EXPECT_LT(token, 8);
+      id = id || (text.prompt[0] == 3 && text.following[0] == 3);
+    }
+  }
+  EXPECT_TRUE(pieces && batch && id);
+  for (const size_t length : {1, 2, 15, 16, 17, 30})
+    EXPECT_TRUE(lengths.contains(length)) << length;
+}
+
+// ---- Rows ----
+
+TEST(RowsDifferenceTest, TakesRoundingAndNamesTheFirstLogit) {
+  const LogitRows rows = {{1, 2, 3}, {4, 5, 6}};
+  const RowTolerance tolerance{.largest = 1e-3};
+  EXPECT_THAT(RowsDifference(rows, {{1, 2.001f, 3}, {4, 5, 6}}, tolerance), IsEmpty());
+  EXPECT_EQ(RowsDifference(rows, {{1, 2, 3}, {4, 5.5f, 6}}, tolerance),
+            "behind 1 more token: logit 1: expected 5, got 5.5");
+  EXPECT_THAT(RowsDifference(rows, {{1, 2, 3}}, tolerance), HasSubstr("expected 2 rows"));
+}
+
+TEST(RowsDifferenceTest, TakesNoOtherChoiceBehindAnOffset) {
+  // Logits far from 0, of which a part in a thousand is more than what tells them apart.
+  const LogitRows rows = {{1000, 1000.2f, 999}};
+  EXPECT_EQ(RowsDifference(rows, {{1000.3f, 1000.2f, 999}}, {.largest = 1e-3}),
+            "expected token 1, got 0");
+}
+
+TEST(RowsDifferenceTest, TakesNanForNanAlone) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float infinity = std::numeric_limits<float>::infinity();
+  const RowTolerance tolerance{.largest = 1e-3};
+  EXPECT_THAT(RowsDifference({{nan, 1}}, {{nan, 1}}, tolerance), IsEmpty());
+  EXPECT_THAT(RowsDifference({{infinity, 1}}, {{infinity, 1}}, tolerance), IsEmpty());
+  EXPECT_THAT(RowsDifference({{nan, 1}}, {{2, 1}}, tolerance), HasSubstr("expected nan"));
+  EXPECT_THAT(RowsDifference({{2, 1}}, {{nan, 1}}, tolerance), HasSubstr("got nan"));
+  EXPECT_THAT(RowsDifference({{infinity, 1}}, {{-infinity, 1}}, tolerance), HasSubstr("got -inf"));
+}
+
+TEST(RowsDifferenceTest, MeasuresCodesAgainstTheSpread) {
+  const LogitRows rows = {{101, 102, 103}};
+  EXPECT_THAT(RowsDifference(rows, {{101.2f, 102, 103}}, {.l2 = 0.2}), IsEmpty());
+  EXPECT_THAT(RowsDifference(rows, {{103, 102, 101}}, {.l2 = 0.2}), HasSubstr("of their spread"));
+}
+
+// ---- Verdicts that are kept ----
+
+class VerdictStoreTest : public testing::Test {
+ protected:
+  VerdictStoreTest() { std::filesystem::remove_all(folder_); }
+  ~VerdictStoreTest() override { std::filesystem::remove_all(folder_); }
+
+  std::string OnlyFile() const {
+    for (const auto& entry : std::filesystem::directory_iterator(folder_)) return entry.path();
+    return "";
+  }
+
+  const std::string folder_ = testing::TempDir() + "verdicts";
+};
+
+TEST_F(VerdictStoreTest, ABuildHasAName) { EXPECT_GE(BuildId().size(), 16); }
+
+TEST_F(VerdictStoreTest, KeepsAVerdict) {
+  const VerdictStore store(folder_, TinyDecoder(), {});
+  EXPECT_FALSE(store.Find());
+  RewriteVerdict verdict;
+  verdict.outcome = Outcome::kMended;
+  verdict.left_out = {"some-rule"};
+  verdict.reason = "some \"reason\"";
+  verdict.probes = 12;
+  store.Keep(verdict);
+  const auto found = store.Find();
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->outcome, Outcome::kMended);
+  EXPECT_THAT(found->left_out, UnorderedElementsAre("some-rule"));
+  EXPECT_EQ(found->Text(), verdict.Text());
+  EXPECT_EQ(found->probes, 12);
+}
+
+TEST_F(VerdictStoreTest, TellsOptionsAndModelsApart) {
+  VerdictStore(folder_, TinyDecoder(), {}).Keep({});
+  EXPECT_TRUE(VerdictStore(folder_, TinyDecoder(), {}).Find());
+  EXPECT_FALSE(VerdictStore(folder_, TinyDecoder(), {.kv_cache = "bf16"}).Find());
+  Model other = TinyDecoder();
+  Value* weight = other.graph->initializers().back();
+  Tensor changed = Must(weight->initializer()->Clone());
+  static_cast<uint8_t*>(changed.mutable_data())[0] ^= 1;
+  other.graph->SetInitializer(weight, changed);
+  EXPECT_FALSE(VerdictStore(folder_, other, {}).Find());
+}
+
+TEST_F(VerdictStoreTest, IgnoresWhatIsBroken) {
+  const VerdictStore store(folder_, TinyDecoder(), {});
+  store.Keep({});
+  ASSERT_TRUE(store.Find());
+  for (const char* text : {"", "{", "[]", "{\"outcome\": 3}", "{\"outcome\": \"equal\"}"}) {
+    std::ofstream(OnlyFile()) << text;
+    EXPECT_FALSE(store.Find()) << text;
+  }
+}
+
+TEST_F(VerdictStoreTest, IsReadInsteadOfASecondComparison) {
+  const DecoderOptions how{.verdicts = folder_};
+  const auto load = [] { return TinyDecoder(); };
+  const auto first = Must(Decoder::Create(load, {}, how));
+  ASSERT_TRUE(first->verdict());
+  EXPECT_EQ(first->verdict()->outcome, Outcome::kEqual);
+  // What is found there is believed.
+  RewriteVerdict kept = *first->verdict();
+  kept.probes = 12345;
+  VerdictStore(folder_, TinyDecoder(), {}).Keep(kept);
+  EXPECT_EQ(Must(Decoder::Create(load, {}, how))->verdict()->probes, 12345);
+  const DecoderOptions always{.check_paging = CheckPaging::kAlways, .verdicts = folder_};
+  EXPECT_NE(Must(Decoder::Create(load, {}, always))->verdict()->probes, 12345);
+  const DecoderOptions never{.check_paging = CheckPaging::kNever, .verdicts = folder_};
+  EXPECT_FALSE(Must(Decoder::Create(load, {}, never))->verdict());
+}
+
+}  // namespace
+}  // namespace pagefuse
