@@ -15,7 +15,7 @@ struct RowTolerance {
   // Of each logit, relative to the largest of the row; then the largest logits are of the same
   // token too, where the second lies further below. 0: not asked for.
   double largest = 0;
-  // L2 of the difference relative to that of the row less its mean. 0: not asked for.
+  // L2 of the difference of all rows relative to that of the rows less their means. 0: not asked for.
   double l2 = 0;
 };
 
