@@ -1,6 +1,5 @@
 #include "pagefuse/runtime/executor.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <utility>

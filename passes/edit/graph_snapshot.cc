@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/text/text.h"
 
 namespace pagefuse {
