@@ -14,6 +14,7 @@
 #include "pagefuse/ops/onnx/elementwise.h"
 #include "pagefuse/ops/onnx/newer_forms.h"
 #include "pagefuse/ops/onnx/unary_math.h"
+#include "pagefuse/ops/schema/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -116,13 +117,11 @@ OpDef Predicate(Fn fn, std::string_view name, int since, std::string_view doc) {
 }
 
 absl::StatusOr<bool> UsesTanh(const Node& node) {
-  const absl::StatusOr<std::string> approximate = node.StringAttribute("approximate", "none");
-  if (!approximate.ok()) return approximate.status();
-  if (*approximate == "tanh") return true;
-  if (*approximate == "none") return false;
-  return absl::InvalidArgumentError(
-      StrCat(node.Description(), ": attribute \"approximate\": expected none or tanh, got \"",
-             *approximate, "\""));
+  PF_ASSIGN_OR_RETURN(const std::string approximate, node.StringAttribute("approximate", "none"));
+  if (approximate == "tanh") return true;
+  if (approximate == "none") return false;
+  return AttributeError(node, "approximate",
+                        StrCat("expected none or tanh, got \"", approximate, "\""));
 }
 
 absl::Status RunGelu(KernelArgs& args) {
