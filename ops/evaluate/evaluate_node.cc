@@ -1,5 +1,4 @@
 #include <map>
-#include <type_traits>
 #include <utility>
 #include <vector>
 

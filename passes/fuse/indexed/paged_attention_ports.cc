@@ -35,6 +35,15 @@ std::vector<Value*> SizeSources(const AttentionMatch& match, const PagedAxes& ax
   return sources;
 }
 
+// FailedPrecondition if they are elements of a list in an order that is written down: the op's are
+// 0 and ascend.
+absl::Status CheckFirstTokens(const Value& first_tokens) {
+  const Node* node = first_tokens.producer();
+  while (node && (node->Is("Cast") || node->Is("Identity"))) node = node->input(0)->producer();
+  if (!node || !node->Is("Gather") || !ConstantOf(node->input(1))) return absl::OkStatus();
+  return MatchFailure(first_tokens, ": first tokens in another order");
+}
+
 }  // namespace
 
 absl::Status CheckLowSums(const std::optional<LogSums>& sums) {
@@ -185,13 +194,6 @@ Value* PagedAttentionPorts::AsFloat(Value* scales, const Value& like) {
 Value* PagedAttentionPorts::AsSingle(Value* scale) {
   if (scale->shape() && scale->shape()->rank() < 2) return scale;
   return builder_.Add("Reshape", {scale, builder_.Ints({1})});
-}
-
-absl::Status CheckFirstTokens(const Value& first_tokens) {
-  const Node* node = first_tokens.producer();
-  while (node && (node->Is("Cast") || node->Is("Identity"))) node = node->input(0)->producer();
-  if (!node || !node->Is("Gather") || !ConstantOf(node->input(1))) return absl::OkStatus();
-  return MatchFailure(first_tokens, ": first tokens in another order");
 }
 
 // [0, S, 2 S, ..] of sequences with S queries each.
