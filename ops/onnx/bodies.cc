@@ -8,16 +8,11 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/kernels/numeric/packed_elements.h"
+#include "pagefuse/ops/onnx/movement.h"
 #include "pagefuse/ops/schema/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
-
-int64_t Count(const std::vector<int64_t>& dims, size_t begin, size_t end) {
-  int64_t count = 1;
-  for (size_t i = begin; i < end; ++i) count *= dims[i];
-  return count;
-}
 
 // What a stack of no slices is.
 absl::StatusOr<Tensor> EmptyStack(const Node& node, int64_t axis, const Value& like) {
@@ -94,9 +89,9 @@ absl::StatusOr<Tensor> SliceOf(const Tensor& tensor, int axis, int64_t index) {
         StrCat("slices of ", DataTypeName(tensor.dtype()), " are not computed"));
   }
   std::vector<int64_t> dims = tensor.dims();
-  const int64_t outer = Count(dims, 0, axis);
+  const int64_t outer = Product(dims, 0, axis);
   const int64_t length = dims[axis];
-  const int64_t run = Count(dims, axis + 1, dims.size()) * BitWidth(tensor.dtype()) / 8;
+  const int64_t run = Product(dims, axis + 1, dims.size()) * BitWidth(tensor.dtype()) / 8;
   dims.erase(dims.begin() + axis);
   PF_ASSIGN_OR_RETURN(Tensor slice, Tensor::Allocate(tensor.dtype(), std::move(dims)));
   if (slice.byte_size() == 0) return slice;
@@ -125,8 +120,8 @@ absl::StatusOr<Tensor> Stack(const Node& node, const std::vector<Tensor>& slices
     return NodeError(node, StrCat("axis ", axis, " is out of range for rank ", rank));
   }
   if (axis < 0) axis += rank;
-  const int64_t outer = Count(dims, 0, axis);
-  const int64_t inner = Count(dims, axis, dims.size());
+  const int64_t outer = Product(dims, 0, axis);
+  const int64_t inner = Product(dims, axis, dims.size());
   dims.insert(dims.begin() + axis, static_cast<int64_t>(slices.size()));
   PF_ASSIGN_OR_RETURN(Tensor whole, Tensor::Allocate(first.dtype(), std::move(dims)));
   if (whole.byte_size() == 0) return whole;

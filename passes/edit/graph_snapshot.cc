@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/text/text.h"
 
 namespace pagefuse {
@@ -74,6 +75,14 @@ std::string NodeLine(const Node& node) {
   std::string text = PrintNode(node);
   if (text.starts_with("[")) text = text.substr(Behind(text, "] "));
   return text.substr(0, text.rfind(" <metadata_props: "));
+}
+
+std::string OpName(const Node& node) {
+  return node.domain().empty() ? node.op_type() : StrCat(node.domain(), ".", node.op_type());
+}
+
+std::string TypeText(const Value& value) {
+  return StrCat(DataTypeName(value.dtype()), value.shape() ? value.shape()->ToString() : "[...]");
 }
 
 GraphSnapshot::Seen GraphSnapshot::Look(const Model& model, const Node& node) {

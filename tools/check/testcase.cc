@@ -13,6 +13,7 @@
 #include "pagefuse/ir/graph/compute_type.h"
 #include "pagefuse/ir/onnx/onnx_io.h"
 #include "pagefuse/ops/infer/infer.h"
+#include "pagefuse/passes/edit/graph_snapshot.h"
 
 namespace pagefuse {
 namespace {
@@ -208,10 +209,6 @@ bool Fits(const Value& input, const Tensor& data) {
   return true;
 }
 
-std::string Declared(const Value& input) {
-  return StrCat(DataTypeName(input.dtype()), input.shape() ? input.shape()->ToString() : "[...]");
-}
-
 ModelFile FindModel(const fs::path& folder) {
   std::error_code error;
   if (fs::exists(folder / "model.onnx", error)) return {folder / "model.onnx"};
@@ -279,7 +276,7 @@ absl::Status CheckDataFits(const TestCase& test_case) {
       if (feed == data_set.feeds.end() || Fits(*input, feed->second)) continue;
       return absl::UnimplementedError(absl::StrCat(
           "the case contradicts itself: input \"", input->name(), "\" is declared as ",
-          Declared(*input), ", its data is ",
+          TypeText(*input), ", its data is ",
           StrCat(DataTypeName(feed->second.dtype()), DimsToString(feed->second.dims()))));
     }
   }
