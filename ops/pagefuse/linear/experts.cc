@@ -1,6 +1,5 @@
 #include "pagefuse/ops/pagefuse/linear/experts.h"
 
-#include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/pagefuse/checks.h"
 

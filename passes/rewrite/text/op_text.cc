@@ -6,7 +6,6 @@
 #include <type_traits>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_split.h"
 
 #include "pagefuse/base/status_macros.h"
