@@ -18,10 +18,9 @@ std::vector<std::string> NamesOf(const std::vector<Value*>& values) {
 }
 
 bool SameNames(const std::vector<std::string>& names, const std::vector<Value*>& values) {
-  return std::equal(names.begin(), names.end(), values.begin(), values.end(),
-                    [](const std::string& name, const Value* value) {
-                      return value == nullptr ? name.empty() : name == value->name();
-                    });
+  return std::ranges::equal(names, values, [](const std::string& name, const Value* value) {
+    return value == nullptr ? name.empty() : name == value->name();
+  });
 }
 
 bool SameTensor(const Tensor& a, const Tensor& b) {

@@ -41,9 +41,8 @@ bool Belongs(std::string_view category, std::string_view name) {
 
 void CodePointSet::Add(char32_t first, char32_t last) {
   // The ranges that touch the new one become part of it.
-  auto begin = std::find_if(ranges_.begin(), ranges_.end(), [&](const Range& range) {
-    return range.last >= first || range.last + 1 == first;
-  });
+  auto begin = std::ranges::find_if(
+      ranges_, [&](const Range& range) { return range.last >= first || range.last + 1 == first; });
   auto end = begin;
   for (; end != ranges_.end() && end->first <= last + 1; ++end) {
     first = std::min(first, end->first);
