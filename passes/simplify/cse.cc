@@ -55,8 +55,7 @@ class ValueNumbering {
       if (erased.contains(node)) continue;
       for (const Node* dead : EraseDead(node, context_.contents)) erased.insert(dead);
     }
-    changed = changed || !merged.empty();
-    return changed;
+    return changed || !merged.empty();
   }
 
  private:
