@@ -24,7 +24,7 @@ enum class Reduction { kNone, kAdd, kMul, kMax, kMin };
 absl::StatusOr<Reduction> ReductionOf(const Node& node) {
   PF_ASSIGN_OR_RETURN(const std::string name, node.StringAttribute("reduction", "none"));
   constexpr std::string_view kNames[] = {"none", "add", "mul", "max", "min"};
-  const auto* known = std::find(std::begin(kNames), std::end(kNames), std::string_view(*name));
+  const auto* known = std::find(std::begin(kNames), std::end(kNames), std::string_view(name));
   if (known != std::end(kNames)) return static_cast<Reduction>(known - std::begin(kNames));
   return AttributeError(node, "reduction", StrCat("\"", name, "\" is not known"));
 }

@@ -5,6 +5,8 @@
 
 #include <dlfcn.h>
 
+#include "absl/strings/strip.h"
+
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/plugin/custom_ops/library.h"

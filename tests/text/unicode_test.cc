@@ -53,8 +53,8 @@ TEST(UnicodeClasses, TellCasesThatTakeTurnsApart) {
   const CodePointSet upper = *CategorySet("Lu");
   const CodePointSet lower = *CategorySet("Ll");
   for (char32_t point = 0x100; point <= 0x136; point += 2) {
-    EXPECT_TRUE(upper.Contains(point) && !lower.Contains(point)) << point;
-    EXPECT_TRUE(lower.Contains(point + 1) && !upper.Contains(point + 1)) << point;
+    EXPECT_TRUE(upper.Contains(point) && !lower.Contains(point)) << int64_t{point};
+    EXPECT_TRUE(lower.Contains(point + 1) && !upper.Contains(point + 1)) << int64_t{point};
   }
   EXPECT_TRUE(lower.Contains(0x138));
   EXPECT_TRUE(upper.Contains(0x139));
