@@ -13,7 +13,6 @@
 #include "pagefuse/ir/graph/compute_type.h"
 #include "pagefuse/ir/onnx/onnx_io.h"
 #include "pagefuse/ops/infer/infer.h"
-#include "pagefuse/passes/edit/graph_snapshot.h"
 
 namespace pagefuse {
 namespace {
@@ -209,6 +208,10 @@ bool Fits(const Value& input, const Tensor& data) {
   return true;
 }
 
+std::string Declared(const Value& input) {
+  return StrCat(DataTypeName(input.dtype()), input.shape() ? input.shape()->ToString() : "[...]");
+}
+
 ModelFile FindModel(const fs::path& folder) {
   std::error_code error;
   if (fs::exists(folder / "model.onnx", error)) return {folder / "model.onnx"};
@@ -276,7 +279,7 @@ absl::Status CheckDataFits(const TestCase& test_case) {
       if (feed == data_set.feeds.end() || Fits(*input, feed->second)) continue;
       return absl::UnimplementedError(absl::StrCat(
           "the case contradicts itself: input \"", input->name(), "\" is declared as ",
-          TypeText(*input), ", its data is ",
+          Declared(*input), ", its data is ",
           StrCat(DataTypeName(feed->second.dtype()), DimsToString(feed->second.dims()))));
     }
   }
