@@ -177,10 +177,7 @@ void ThreadPool::Help() {
 }
 
 bool ThreadPool::JoinAnyOffer() {
-  for (Offer& offer : offers_) {
-    if (Join(offer)) return true;
-  }
-  return false;
+  return std::ranges::any_of(offers_, [this](Offer& offer) { return Join(offer); });
 }
 
 bool ThreadPool::Join(Offer& offer) {

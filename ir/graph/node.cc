@@ -1,4 +1,3 @@
-#include <algorithm>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"

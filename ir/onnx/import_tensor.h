@@ -1,8 +1,6 @@
 // Imports TensorProto and SparseTensorProto as Tensor.
 #pragma once
 
-#include <string>
-
 #include "absl/status/statusor.h"
 #include <onnx/onnx_pb.h>
 

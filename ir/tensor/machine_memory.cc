@@ -72,16 +72,17 @@ int64_t ControlGroupBound(const std::string& root) {
   return bound;
 }
 
+// Bytes that this process holds and that no file backs; 0 if the system does not tell.
+int64_t HeldMemoryBytes(const std::string& root) {
+  return Kilobytes(root + "/proc/self/status", "RssAnon:").value_or(0);
+}
+
 }  // namespace
 
 int64_t MachineMemoryBytes(const std::string& root) {
   const int64_t machine = Kilobytes(root + "/proc/meminfo", "MemTotal:").value_or(kNoBound);
   const int64_t bytes = std::min(machine, ControlGroupBound(root));
   return bytes == kNoBound ? 0 : bytes;
-}
-
-int64_t HeldMemoryBytes(const std::string& root) {
-  return Kilobytes(root + "/proc/self/status", "RssAnon:").value_or(0);
 }
 
 int64_t DefaultMemoryBytes(const std::string& root) {

@@ -11,9 +11,6 @@ namespace pagefuse {
 // file systems /proc and /sys are, for tests.
 int64_t MachineMemoryBytes(const std::string& root = "");
 
-// Bytes that this process holds and that no file backs; 0 if the system does not tell.
-int64_t HeldMemoryBytes(const std::string& root = "");
-
 // What a session may take if nobody says otherwise: four fifths of MachineMemoryBytes, less what is
 // held already, but a twentieth at least. The largest int64 if the system does not tell.
 int64_t DefaultMemoryBytes(const std::string& root = "");

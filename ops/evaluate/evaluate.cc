@@ -10,6 +10,7 @@
 #include "pagefuse/ir/graph/absent_data.h"
 #include "pagefuse/ops/registry/function_expansion.h"
 #include "pagefuse/ops/schema/function_body.h"
+#include "pagefuse/ops/schema/shape_checks.h"
 
 namespace pagefuse {
 namespace {
@@ -27,18 +28,6 @@ struct Scope {
     return around == nullptr ? nullptr : around->Find(value);
   }
 };
-
-// The checks of the op's inference on actual inputs.
-absl::Status CheckInputs(const Node& node, const OpDef& op, int64_t opset,
-                         const std::vector<Tensor>& inputs) {
-  std::vector<ShapeContext::Known> known(inputs.size());
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (!inputs[i].defined()) continue;
-    known[i] = {inputs[i].dtype(), Shape::FromInts(inputs[i].dims()), std::nullopt, &inputs[i]};
-  }
-  ShapeContext context(node, opset, std::move(known));
-  return op.Infer(context);
-}
 
 // Evaluates graphs node by node. `model` may be null: then there are no functions to call.
 class Evaluator {
@@ -143,7 +132,8 @@ class Evaluator {
     const int64_t opset = Version(versions, node.domain());
     const OpDef* op = OpRegistry::Global().Find(node.domain(), node.op_type(), opset);
     if (const BodyOp* bodies = op == nullptr ? nullptr : op->bodies()) {
-      PF_RETURN_IF_ERROR(CheckInputs(node, *op, opset, inputs));
+      ShapeContext context(node, opset, KnownOf(inputs));
+      PF_RETURN_IF_ERROR(op->Infer(context));
       return RunBodies(node, *bodies, versions, inputs, &scope);
     }
     const Function* function =

@@ -1,5 +1,4 @@
 #include <map>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -10,10 +9,13 @@
 #include "pagefuse/ir/text/text.h"
 #include "pagefuse/ops/evaluate/evaluate.h"
 #include "pagefuse/ops/registry/refused_ops.h"
+#include "pagefuse/ops/schema/default_attribute.h"
 #include "pagefuse/ops/schema/foreign_op.h"
 #include "pagefuse/ops/schema/output_bytes.h"
 #include "pagefuse/ops/schema/packing.h"
 #include "pagefuse/ops/schema/placing_kernel.h"
+#include "pagefuse/ops/schema/port_checks.h"
+#include "pagefuse/ops/schema/shape_checks.h"
 
 namespace pagefuse {
 namespace {
@@ -47,21 +49,6 @@ class Call {
     }
   }
 
-  // Attributes that the node leaves out get the op's defaults, so that a function body can refer to
-  // them.
-  void FillDefaults(const OpDef& op) {
-    for (const AttributeDef& def : op.attributes()) {
-      if (node_->attribute(def.name) != nullptr) continue;
-      std::visit(
-          [&](const auto& value) {
-            if constexpr (!std::is_same_v<std::decay_t<decltype(value)>, std::monostate>) {
-              node_->SetAttribute(def.name, Attribute{value, "", ""});
-            }
-          },
-          def.default_value);
-    }
-  }
-
  private:
   Value* AddInput(const Node& node, int i, const std::vector<Tensor>& inputs) {
     const Value* value = node.input(i);
@@ -82,18 +69,6 @@ class Call {
   std::map<int, Value*> added_;
   Node* node_ = nullptr;
 };
-
-absl::StatusOr<ShapeContext> InferCall(const Node& node, const OpDef& op, int64_t opset,
-                                       const std::vector<Tensor>& inputs) {
-  std::vector<ShapeContext::Known> known(inputs.size());
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (!inputs[i].defined()) continue;
-    known[i] = {inputs[i].dtype(), Shape::FromInts(inputs[i].dims()), std::nullopt, &inputs[i]};
-  }
-  ShapeContext context(node, opset, std::move(known));
-  PF_RETURN_IF_ERROR(op.Infer(context));
-  return context;
-}
 
 absl::StatusOr<std::vector<Tensor>> AllocateOutputs(const Node& node, const ShapeContext& context,
                                                     const EvaluateOptions& options) {
@@ -211,13 +186,6 @@ absl::StatusOr<std::vector<Tensor>> RunKernel(const KernelQuery& query, const Ke
   return results;
 }
 
-int FindPort(const std::vector<Port>& ports, std::string_view name) {
-  for (size_t i = 0; i < ports.size(); ++i) {
-    if (ports[i].name == name) return static_cast<int>(i);
-  }
-  return -1;
-}
-
 // What a kernel would be checked for where a body runs instead. Outputs have no memory yet.
 absl::Status CheckValues(const Node& node, const OpDef& op, const std::vector<Tensor>& inputs) {
   KernelArgs args;
@@ -237,10 +205,10 @@ absl::StatusOr<std::vector<Tensor>> RunDecomposition(Call& call, const OpDef& op
   Node& node = call.node();
   PF_ASSIGN_OR_RETURN(const std::string text, op.Decompose(node));
   PF_ASSIGN_OR_RETURN(Function function, ParsePlainFunction(text));
-  call.FillDefaults(op);
+  FillDefaults(node, op);  // so that the body can refer to them
   std::vector<Tensor> actual;
   for (const Value* formal : function.body->inputs()) {
-    const int port = FindPort(op.inputs(), formal->name());
+    const int port = PlaceOf(op.inputs(), formal->name());
     if (port < 0) {
       return absl::InternalError(absl::StrCat(node.Description(), ": decomposition input \"",
                                               formal->name(), "\" is no port"));
@@ -252,7 +220,7 @@ absl::StatusOr<std::vector<Tensor>> RunDecomposition(Call& call, const OpDef& op
                       EvaluateFunction(function, node, actual, options));
   std::vector<Tensor> outputs(node.num_outputs());
   for (size_t i = 0; i < results.size(); ++i) {
-    const int port = FindPort(op.outputs(), function.body->outputs()[i]->name());
+    const int port = PlaceOf(op.outputs(), function.body->outputs()[i]->name());
     if (port >= 0 && port < node.num_outputs()) outputs[port] = std::move(results[i]);
   }
   for (int i = 0; i < node.num_outputs(); ++i) {
@@ -279,7 +247,8 @@ absl::StatusOr<std::vector<Tensor>> EvaluateNode(const Node& node, int64_t opset
   const OpDef* op = OpRegistry::Global().Find(node.domain(), node.op_type(), opset);
   if (op == nullptr) return UnknownOp(node, opset, OpRegistry::Global());
   Call call(node, inputs);
-  PF_ASSIGN_OR_RETURN(const ShapeContext context, InferCall(call.node(), *op, opset, inputs));
+  ShapeContext context(call.node(), opset, KnownOf(inputs));
+  PF_RETURN_IF_ERROR(op->Infer(context));
   if (const BodyOp* bodies = op->bodies()) {
     return EvaluateBodies(call.node(), *bodies, opset, inputs, options);
   }

@@ -18,18 +18,12 @@ bool IsFresh(const std::string& symbol) { return symbol.starts_with(ShapeContext
 
 bool IsOpen(const Dim& dim) {
   if (!dim.known()) return true;
-  for (const Dim::Term& term : dim.terms()) {
-    if (IsFresh(term.first)) return true;
-  }
-  return false;
+  return std::ranges::any_of(dim.terms(), [](const auto& term) { return IsFresh(term.first); });
 }
 
 bool IsOpen(const std::optional<Shape>& shape) {
-  if (!shape) return true;
-  for (const Dim& dim : shape->dims()) {
-    if (IsOpen(dim)) return true;
-  }
-  return false;
+  const auto is_open = [](const Dim& dim) { return IsOpen(dim); };
+  return !shape || std::ranges::any_of(shape->dims(), is_open);
 }
 
 bool IsOpen(const OpBody& body, const ShapeContext& c) {

@@ -28,10 +28,9 @@ constexpr int64_t kMaxFoldedSize = 64;
 constexpr int64_t kMaxFoldedInput = 4096;
 
 bool IsFresh(const Dim& dim) {
-  for (const auto& [symbol, coefficient] : dim.terms()) {
-    if (symbol.find(ShapeContext::kFreshPrefix) != std::string::npos) return true;
-  }
-  return false;
+  return std::ranges::any_of(dim.terms(), [](const Dim::Term& term) {
+    return term.first.find(ShapeContext::kFreshPrefix) != std::string::npos;
+  });
 }
 
 // What is known of a dim from two sources that must agree; nullopt if they are different numbers.

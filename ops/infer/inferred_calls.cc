@@ -4,6 +4,7 @@
 #include <set>
 
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/graph/content_key.h"
 
 namespace pagefuse {
 namespace {
@@ -11,58 +12,15 @@ namespace {
 // Known contents of more bytes are told apart by their place in memory.
 constexpr int64_t kMaxComparedBytes = 4096;
 
-template <typename T>
-void AppendBytes(std::string& key, const T& value) {
-  key.append(reinterpret_cast<const char*>(&value), sizeof(value));
-}
-
-void AppendText(std::string& key, const std::string& text) {
-  StrAppend(&key, text.size(), ":", text);
-}
-
-bool AppendTensor(std::string& key, const Tensor& tensor) {
-  if (tensor.dtype() == DataType::kString) return false;
-  StrAppend(&key, DataTypeName(tensor.dtype()), DimsToString(tensor.dims()), "=");
-  if (tensor.byte_size() > kMaxComparedBytes) {
-    AppendBytes(key, tensor.data());
-  } else if (tensor.byte_size() > 0) {
-    key.append(static_cast<const char*>(tensor.data()), tensor.byte_size());
-  }
-  return true;
-}
-
-template <typename T>
-void AppendList(std::string& key, const std::vector<T>& values) {
-  AppendBytes(key, values.size());
-  for (const T& value : values) AppendBytes(key, value);
-}
-
-// False for attributes that are not compared: graphs, lists of tensors, references.
-bool AppendAttribute(std::string& key, const Attribute& attribute) {
-  const auto& value = attribute.value;
-  AppendBytes(key, value.index());
-  if (const auto* x = std::get_if<float>(&value)) return AppendBytes(key, *x), true;
-  if (const auto* x = std::get_if<int64_t>(&value)) return AppendBytes(key, *x), true;
-  if (const auto* x = std::get_if<std::string>(&value)) return AppendText(key, *x), true;
-  if (const auto* x = std::get_if<std::vector<float>>(&value)) return AppendList(key, *x), true;
-  if (const auto* x = std::get_if<std::vector<int64_t>>(&value)) return AppendList(key, *x), true;
-  if (const auto* x = std::get_if<Tensor>(&value)) return AppendTensor(key, *x);
-  const auto* strings = std::get_if<std::vector<std::string>>(&value);
-  if (strings == nullptr) return false;
-  AppendBytes(key, strings->size());
-  for (const std::string& text : *strings) AppendText(key, text);
-  return true;
-}
-
-bool AppendInput(std::string& key, const Node& call, int i, const ShapeContext::Known& known) {
+void AppendInput(std::string& key, const Node& call, int i, const ShapeContext::Known& known) {
   if (call.input(i) == nullptr) {
     key += '-';
-    return true;
+    return;
   }
   StrAppend(&key, "(", DataTypeName(known.dtype));
   AppendText(key, known.shape ? known.shape->ToString() : "");
   AppendText(key, known.value ? Shape(*known.value).ToString() : "");
-  return known.tensor == nullptr || AppendTensor(key, *known.tensor);
+  if (known.tensor != nullptr) AppendTensor(key, *known.tensor, kMaxComparedBytes);
 }
 
 void CollectSymbols(const std::optional<std::vector<Dim>>& dims, std::set<std::string>& symbols) {
@@ -105,12 +63,10 @@ std::optional<std::string> InferredCalls::KeyOf(const Function& function, const 
                                                 const std::vector<Known>& inputs) {
   std::string key;
   AppendBytes(key, &function);
-  for (int i = 0; i < call.num_inputs(); ++i) {
-    if (!AppendInput(key, call, i, inputs[i])) return std::nullopt;
-  }
+  for (int i = 0; i < call.num_inputs(); ++i) AppendInput(key, call, i, inputs[i]);
   for (const auto& [name, attribute] : call.attributes()) {
     AppendText(key, name);
-    if (!AppendAttribute(key, attribute)) return std::nullopt;
+    if (!AppendAttribute(key, attribute, kMaxComparedBytes)) return std::nullopt;
   }
   return key;
 }

@@ -27,7 +27,7 @@ class InferredCalls {
   using Known = ShapeContext::Known;
 
   // The same for two calls if and only if inference sees no difference; nullopt where that cannot
-  // be told cheaply: attributes that are graphs, inputs that are known strings.
+  // be told cheaply: attributes that are graphs.
   static std::optional<std::string> KeyOf(const Function& function, const Node& call,
                                           const std::vector<Known>& inputs);
 

@@ -132,10 +132,9 @@ absl::StatusOr<Dim> RotatedChannels(const Node& node, const Dim& head_size) {
   const Dim rotated = told == 0 ? head_size : Dim(told);
   const auto number = rotated.constant(), size = head_size.constant();
   if (!number || (*number > 0 && *number % 2 == 0 && (!size || *number <= *size))) return rotated;
-  return absl::InvalidArgumentError(
-      StrCat(node.Description(),
-             ": attribute \"rotary_embedding_dim\": expected an even number up to the ",
-             head_size.ToString(), " channels of a head, got ", *number));
+  return AttributeError(node, "rotary_embedding_dim",
+                        StrCat("expected an even number up to the ", head_size.ToString(),
+                               " channels of a head, got ", *number));
 }
 
 std::vector<float> RotaryFrequencies(int64_t rotated) {
@@ -151,30 +150,28 @@ std::vector<float> RotaryFrequencies(int64_t rotated) {
 absl::StatusOr<ProjectedColumns> ProjectedColumnsOf(const Node& node, const Dim& all,
                                                     int64_t heads) {
   PF_ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, node.IntsAttribute("qkv_hidden_sizes", {}));
-  const auto wrong = [&](std::string_view what) {
-    return absl::InvalidArgumentError(StrCat(node.Description(), ": ", what));
-  };
   ProjectedColumns columns{all.FloorDiv(Dim(3)), all.FloorDiv(Dim(3))};
   if (!sizes.empty()) {
     const bool fits = sizes.size() == 3 && sizes[0] > 0 && sizes[2] > 0 && sizes[0] == sizes[1] &&
                       sizes[0] <= kMaxElements && sizes[2] <= kMaxElements;
     if (!fits) {
-      return wrong(
-          "attribute \"qkv_hidden_sizes\": expected three positive sizes, the first two "
-          "equal");
+      return AttributeError(node, "qkv_hidden_sizes",
+                            "expected three positive sizes, the first two equal");
     }
     columns = {Dim(sizes[0]), Dim(sizes[2])};
   }
   if (Differ(columns.query * Dim(2) + columns.value, all)) {
-    return wrong(StrCat(
-        "input 1 \"weights\": expected ",
-        sizes.empty() ? "a multiple of 3" : (columns.query * Dim(2) + columns.value).ToString(),
-        " columns, got ", all.ToString()));
+    return NodeError(node,
+                     StrCat("input 1 \"weights\": expected ",
+                            sizes.empty() ? "a multiple of 3"
+                                          : (columns.query * Dim(2) + columns.value).ToString(),
+                            " columns, got ", all.ToString()));
   }
   for (const Dim& part : {columns.query, columns.value}) {
     const auto number = part.constant();
     if (!number || *number % heads == 0) continue;
-    return wrong(StrCat("expected ", heads, " heads of one size, got ", *number, " columns"));
+    return NodeError(node,
+                     StrCat("expected ", heads, " heads of one size, got ", *number, " columns"));
   }
   return columns;
 }

@@ -9,14 +9,10 @@
 #include "pagefuse/ops/microsoft/attention_checks.h"
 #include "pagefuse/ops/microsoft/gqa_parts.h"
 #include "pagefuse/ops/microsoft/tensor_values.h"
+#include "pagefuse/ops/schema/shape_checks.h"
 
 namespace pagefuse::microsoft_ops {
 namespace {
-
-absl::Status AttributeError(const Node& node, std::string_view name, std::string_view what) {
-  return absl::InvalidArgumentError(
-      StrCat(node.Description(), ": attribute \"", name, "\": ", what));
-}
 
 absl::StatusOr<KvScales> ScalesOf(const Node& node, std::string_view name) {
   PF_ASSIGN_OR_RETURN(const std::string value, node.StringAttribute(name, "NONE"));

@@ -14,14 +14,10 @@
 #include "pagefuse/ops/kernels/rows/elementwise_hwy.h"
 #include "pagefuse/ops/kernels/rows/rows_hwy.h"
 #include "pagefuse/ops/onnx/element.h"
+#include "pagefuse/ops/schema/shape_checks.h"
 
 namespace pagefuse::microsoft_ops {
 namespace {
-
-absl::Status AttributeError(const Node& node, std::string_view name, std::string_view what) {
-  return absl::InvalidArgumentError(
-      StrCat(node.Description(), ": attribute \"", name, "\": ", what));
-}
 
 // The experts of each token and their weights: [tokens, k].
 struct Choices {

@@ -6,6 +6,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/microsoft/gqa_parts.h"
+#include "pagefuse/ops/schema/shape_checks.h"
 
 namespace pagefuse::microsoft_ops {
 
@@ -15,9 +16,8 @@ absl::StatusOr<MsPagedLayout> MsPagedLayoutOf(const Node& node) {
   PF_ASSIGN_OR_RETURN(layout.rotary_offset, node.IntAttribute("rotary_offset", 0));
   PF_ASSIGN_OR_RETURN(const std::string name, node.StringAttribute("kv_cache_layout", "SEPARATE"));
   if (name != "SEPARATE" && name != "LATENT") {
-    return absl::InvalidArgumentError(
-        StrCat(node.Description(),
-               ": attribute \"kv_cache_layout\": expected SEPARATE or LATENT, got \"", name, "\""));
+    return AttributeError(node, "kv_cache_layout",
+                          StrCat("expected SEPARATE or LATENT, got \"", name, "\""));
   }
   layout.latent = name == "LATENT";
   return layout;

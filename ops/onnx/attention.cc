@@ -10,6 +10,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/onnx/element.h"
+#include "pagefuse/ops/onnx/movement.h"
 #include "pagefuse/ops/schema/op_def.h"
 #include "pagefuse/ops/schema/shape_checks.h"
 
@@ -157,9 +158,8 @@ absl::Status ValidateLengths(const KernelArgs& args) {
   for (int64_t b = 0; b < lengths.size(); ++b) {
     const int64_t length = lengths.as<int64_t>()[b];
     if (length >= 0 && length <= rows) continue;
-    return absl::InvalidArgumentError(StrCat(args.node->Description(),
-                                             ": input 6 \"nonpad_kv_seqlen\": expected 0 to ", rows,
-                                             ", got ", length, " for sequence ", b));
+    return ValueError(args, 6, "nonpad_kv_seqlen",
+                      StrCat("expected 0 to ", rows, ", got ", length, " for sequence ", b));
   }
   return absl::OkStatus();
 }

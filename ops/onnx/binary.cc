@@ -10,6 +10,7 @@
 #include "pagefuse/ops/kernels/rows/elementwise_hwy.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/elementwise.h"
+#include "pagefuse/ops/onnx/movement.h"
 #include "pagefuse/ops/onnx/scalar_math.h"
 
 namespace pagefuse::onnx_ops {
@@ -77,9 +78,8 @@ absl::Status CheckDivisor(const KernelArgs& args) {
   return Dispatch(Ints(), divisor.dtype, [&]<typename T>() -> absl::Status {
     for (int64_t i = 0; i < divisor.size(); ++i) {
       if (divisor.as<T>()[i] != 0) continue;
-      return absl::InvalidArgumentError(StrCat(args.node->Description(),
-                                               ": input 1 \"B\": element ", i,
-                                               " is 0, an integer divisor must not be"));
+      return ValueError(args, 1, "B",
+                        StrCat("element ", i, " is 0, an integer divisor must not be"));
     }
     return absl::OkStatus();
   });

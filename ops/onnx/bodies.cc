@@ -8,31 +8,23 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/kernels/numeric/packed_elements.h"
+#include "pagefuse/ops/onnx/movement.h"
+#include "pagefuse/ops/schema/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
 
-absl::Status Wrong(const Node& node, std::string_view what) {
-  return absl::InvalidArgumentError(StrCat(node.Description(), ": ", what));
-}
-
-int64_t Count(const std::vector<int64_t>& dims, size_t begin, size_t end) {
-  int64_t count = 1;
-  for (size_t i = begin; i < end; ++i) count *= dims[i];
-  return count;
-}
-
 // What a stack of no slices is.
 absl::StatusOr<Tensor> EmptyStack(const Node& node, int64_t axis, const Value& like) {
   if (like.dtype() == DataType::kUndefined || !like.shape()) {
-    return Wrong(
+    return NodeError(
         node, StrCat("no step ran, and type and rank of \"", like.name(), "\" are not declared"));
   }
   std::vector<int64_t> dims;
   for (const Dim& dim : like.shape()->dims()) dims.push_back(dim.constant().value_or(0));
   const auto rank = static_cast<int64_t>(dims.size()) + 1;
   if (axis < -rank || axis >= rank) {
-    return Wrong(node, StrCat("axis ", axis, " is out of range for rank ", rank));
+    return NodeError(node, StrCat("axis ", axis, " is out of range for rank ", rank));
   }
   dims.insert(dims.begin() + (axis < 0 ? axis + rank : axis), 0);
   return Tensor::Allocate(like.dtype(), std::move(dims));
@@ -61,12 +53,13 @@ absl::StatusOr<const Graph*> BodyOf(const Node& node, std::string_view name,
   const auto* graph =
       attribute == nullptr ? nullptr : std::get_if<std::shared_ptr<Graph>>(&attribute->value);
   if (graph == nullptr || *graph == nullptr) {
-    return Wrong(node, StrCat("attribute \"", name, "\": expected a graph"));
+    return AttributeError(node, name, "expected a graph");
   }
   if ((*graph)->inputs().size() != ports.inputs || (*graph)->outputs().size() < ports.min_outputs) {
-    return Wrong(node, StrCat("attribute \"", name, "\": expected ", ports.inputs,
-                              " inputs and at least ", ports.min_outputs, " outputs, got ",
-                              (*graph)->inputs().size(), " and ", (*graph)->outputs().size()));
+    return AttributeError(
+        node, name,
+        StrCat("expected ", ports.inputs, " inputs and at least ", ports.min_outputs,
+               " outputs, got ", (*graph)->inputs().size(), " and ", (*graph)->outputs().size()));
   }
   return graph->get();
 }
@@ -76,16 +69,16 @@ absl::StatusOr<std::vector<Tensor>> RunBody(const Node& node, const BodyRunner& 
   PF_ASSIGN_OR_RETURN(std::vector<Tensor> outputs, run(body, std::move(inputs)));
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (outputs[i].defined()) continue;
-    return Wrong(node,
-                 StrCat("output \"", body.outputs()[i]->name(), "\" of its graph is missing"));
+    return NodeError(node,
+                     StrCat("output \"", body.outputs()[i]->name(), "\" of its graph is missing"));
   }
   return outputs;
 }
 
 absl::StatusOr<bool> OneBool(const Node& node, std::string_view what, const Tensor& tensor) {
   if (tensor.dtype() != DataType::kBool || tensor.size() != 1) {
-    return Wrong(node, StrCat(what, ": expected one bool, got ", DataTypeName(tensor.dtype()),
-                              DimsToString(tensor.dims())));
+    return NodeError(node, StrCat(what, ": expected one bool, got ", DataTypeName(tensor.dtype()),
+                                  DimsToString(tensor.dims())));
   }
   return *static_cast<const uint8_t*>(tensor.data()) != 0;
 }
@@ -96,9 +89,9 @@ absl::StatusOr<Tensor> SliceOf(const Tensor& tensor, int axis, int64_t index) {
         StrCat("slices of ", DataTypeName(tensor.dtype()), " are not computed"));
   }
   std::vector<int64_t> dims = tensor.dims();
-  const int64_t outer = Count(dims, 0, axis);
+  const int64_t outer = Product(dims, 0, axis);
   const int64_t length = dims[axis];
-  const int64_t run = Count(dims, axis + 1, dims.size()) * BitWidth(tensor.dtype()) / 8;
+  const int64_t run = Product(dims, axis + 1, dims.size()) * BitWidth(tensor.dtype()) / 8;
   dims.erase(dims.begin() + axis);
   PF_ASSIGN_OR_RETURN(Tensor slice, Tensor::Allocate(tensor.dtype(), std::move(dims)));
   if (slice.byte_size() == 0) return slice;
@@ -116,7 +109,7 @@ absl::StatusOr<Tensor> Stack(const Node& node, const std::vector<Tensor>& slices
   const Tensor& first = slices.front();
   for (const Tensor& slice : slices) {
     if (slice.dtype() == first.dtype() && slice.dims() == first.dims()) continue;
-    return Wrong(
+    return NodeError(
         node, StrCat("\"", empty.name(), "\" is ", DataTypeName(first.dtype()),
                      DimsToString(first.dims()), " in one step and ", DataTypeName(slice.dtype()),
                      DimsToString(slice.dims()), " in another"));
@@ -124,11 +117,11 @@ absl::StatusOr<Tensor> Stack(const Node& node, const std::vector<Tensor>& slices
   std::vector<int64_t> dims = first.dims();
   const int64_t rank = first.rank() + 1;
   if (axis < -rank || axis >= rank) {
-    return Wrong(node, StrCat("axis ", axis, " is out of range for rank ", rank));
+    return NodeError(node, StrCat("axis ", axis, " is out of range for rank ", rank));
   }
   if (axis < 0) axis += rank;
-  const int64_t outer = Count(dims, 0, axis);
-  const int64_t inner = Count(dims, axis, dims.size());
+  const int64_t outer = Product(dims, 0, axis);
+  const int64_t inner = Product(dims, axis, dims.size());
   dims.insert(dims.begin() + axis, static_cast<int64_t>(slices.size()));
   PF_ASSIGN_OR_RETURN(Tensor whole, Tensor::Allocate(first.dtype(), std::move(dims)));
   if (whole.byte_size() == 0) return whole;

@@ -31,8 +31,7 @@ absl::StatusOr<DataType> TargetType(const Node& node) {
   const std::optional<DataType> type =
       fits ? DataTypeFromCode(static_cast<int32_t>(code)) : std::nullopt;
   if (type) return *type;
-  return absl::InvalidArgumentError(
-      absl::StrCat(node.Description(), ": attribute \"to\": ", code, " is no type"));
+  return AttributeError(node, "to", absl::StrCat(code, " is no type"));
 }
 
 absl::Status InferCastTo(ShapeContext& c, DataType type) {

@@ -19,9 +19,8 @@ absl::StatusOr<bool> UsesSilu(const Node& node) {
   PF_ASSIGN_OR_RETURN(const std::string activation, node.StringAttribute("activation", "none"));
   if (activation == "silu" || activation == "swish") return true;
   if (activation == "none") return false;
-  return absl::InvalidArgumentError(
-      StrCat(node.Description(), ": attribute \"activation\": expected none, silu or swish, got \"",
-             activation, "\""));
+  return AttributeError(node, "activation",
+                        StrCat("expected none, silu or swish, got \"", activation, "\""));
 }
 
 absl::Status InferCausalConv(ShapeContext& c) {

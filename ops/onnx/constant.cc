@@ -3,13 +3,12 @@
 #include <cmath>
 #include <cstring>
 
-#include "absl/strings/str_cat.h"
-
 #include "pagefuse/base/packed_types.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ops/kernels/numeric/dispatch.h"
 #include "pagefuse/ops/kernels/numeric/packed_elements.h"
 #include "pagefuse/ops/onnx/movement.h"
+#include "pagefuse/ops/schema/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -18,10 +17,7 @@ namespace {
 
 // The tensor that one of the value attributes means.
 absl::StatusOr<Tensor> ConstantTensor(const Node& node) {
-  const auto error = [&](const char* what) {
-    return absl::InvalidArgumentError(absl::StrCat(node.Description(), ": ", what));
-  };
-  if (node.attributes().size() != 1) return error("expected one value attribute");
+  if (node.attributes().size() != 1) return NodeError(node, "expected one value attribute");
   const auto& [name, attribute] = node.attributes().front();
   if (const auto* tensor = std::get_if<Tensor>(&attribute.value); tensor && name == "value") {
     return *tensor;
@@ -40,7 +36,7 @@ absl::StatusOr<Tensor> ConstantTensor(const Node& node) {
   if (const auto* list = std::get_if<std::vector<std::string>>(&attribute.value)) {
     return Tensor::Strings({static_cast<int64_t>(list->size())}, *list);
   }
-  return error("sparse values are not supported");
+  return NodeError(node, "sparse values are not supported");
 }
 
 absl::Status InferConstant(ShapeContext& c) {
@@ -67,8 +63,7 @@ absl::StatusOr<Tensor> FillValue(const Node& node) {
   if (attribute == nullptr) return Tensor::Scalar(0.0f);
   const auto* tensor = std::get_if<Tensor>(&attribute->value);
   if (tensor == nullptr || tensor->size() != 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        node.Description(), ": attribute \"value\": expected a tensor of one element"));
+    return AttributeError(node, "value", "expected a tensor of one element");
   }
   return *tensor;
 }

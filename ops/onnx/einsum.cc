@@ -38,7 +38,7 @@ struct Equation {
 };
 
 absl::Status Wrong(const Node& node, std::string_view what) {
-  return absl::InvalidArgumentError(StrCat(node.Description(), ": attribute \"equation\": ", what));
+  return AttributeError(node, "equation", what);
 }
 
 absl::StatusOr<Term> ParseTerm(const Node& node, std::string_view text) {

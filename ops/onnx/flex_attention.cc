@@ -26,8 +26,7 @@ absl::StatusOr<DataType> ScoreType(const Node& node, DataType query) {
   for (DataType known : TypesOf(Floats())) {
     if (type == known) return type;
   }
-  return absl::InvalidArgumentError(
-      StrCat(node.Description(), ": attribute \"softmax_precision\": ", code, " is no float type"));
+  return AttributeError(node, "softmax_precision", StrCat(code, " is no float type"));
 }
 
 void BindFlex(const ShapeContext& c, Graph& body) {
@@ -138,10 +137,9 @@ absl::StatusOr<Tensor> Modify(const Node& node, const char* name, const BodyRunn
   const DataType type = tensor.dtype();
   PF_ASSIGN_OR_RETURN(std::vector<Tensor> results, RunBody(node, run, *body, {tensor}));
   if (results[0].dtype() == type && results[0].dims() == dims) return results[0];
-  return absl::InvalidArgumentError(StrCat(node.Description(), ": attribute \"", name,
-                                           "\": expected ", DataTypeName(type), DimsToString(dims),
-                                           ", got ", DataTypeName(results[0].dtype()),
-                                           DimsToString(results[0].dims())));
+  return AttributeError(node, name,
+                        StrCat("expected ", DataTypeName(type), DimsToString(dims), ", got ",
+                               DataTypeName(results[0].dtype()), DimsToString(results[0].dims())));
 }
 
 absl::StatusOr<std::vector<Tensor>> RunFlex(const Node& node, const std::vector<Tensor>& inputs,

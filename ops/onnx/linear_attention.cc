@@ -31,17 +31,17 @@ absl::StatusOr<Problem> ReadProblem(const Node& node) {
   PF_ASSIGN_OR_RETURN(const std::string rule, node.StringAttribute("update_rule", "gated_delta"));
   p.decays = rule == "gated" || rule == "gated_delta";
   p.delta = rule == "delta" || rule == "gated_delta";
-  const auto error = [&](std::string_view what) {
-    return absl::InvalidArgumentError(StrCat(node.Description(), ": ", what));
-  };
   if (!p.decays && !p.delta && rule != "linear") {
-    return error(StrCat("attribute \"update_rule\": \"", rule, "\" is not known"));
+    return AttributeError(node, "update_rule", StrCat("\"", rule, "\" is not known"));
   }
   if (p.kv_heads < 1 || p.q_heads < 1 || p.q_heads % p.kv_heads != 0) {
-    return error(StrCat(p.kv_heads, " heads of keys do not divide ", p.q_heads, " of queries"));
+    return NodeError(node,
+                     StrCat(p.kv_heads, " heads of keys do not divide ", p.q_heads, " of queries"));
   }
-  if (p.decays && node.input(kDecay) == nullptr) return error("input 4 \"decay\" is missing");
-  if (p.delta && node.input(kBeta) == nullptr) return error("input 5 \"beta\" is missing");
+  if (p.decays && node.input(kDecay) == nullptr)
+    return NodeError(node, "input 4 \"decay\" is missing");
+  if (p.delta && node.input(kBeta) == nullptr)
+    return NodeError(node, "input 5 \"beta\" is missing");
   return p;
 }
 

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "absl/strings/str_cat.h"
-
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/schema/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
@@ -44,7 +43,7 @@ std::vector<DataType> IndexTypes() { return {DataType::kInt32, DataType::kInt64}
 
 absl::StatusOr<int> ResolveAxis(const ShapeContext& context, int64_t axis, int rank) {
   if (axis < -rank || axis >= rank) {
-    return context.Error(absl::StrCat("axis ", axis, " is out of range for rank ", rank));
+    return context.Error(StrCat("axis ", axis, " is out of range for rank ", rank));
   }
   return static_cast<int>(axis < 0 ? axis + rank : axis);
 }
@@ -55,7 +54,7 @@ absl::StatusOr<std::vector<int>> ResolveAxes(const ShapeContext& context,
   for (int64_t axis : axes) {
     PF_ASSIGN_OR_RETURN(const int resolved, ResolveAxis(context, axis, rank));
     if (std::find(result.begin(), result.end(), resolved) != result.end()) {
-      return context.Error(absl::StrCat("axis ", axis, " is named twice"));
+      return context.Error(StrCat("axis ", axis, " is named twice"));
     }
     result.push_back(resolved);
   }
@@ -90,8 +89,8 @@ absl::StatusOr<bool> IsGiven(const ShapeContext& context, const MovedList& list)
   if (attribute == nullptr) return context.has_input(list.input);
   if (context.opset() >= list.since) {
     return context.AttributeError(list.name,
-                                  absl::StrCat("expected an input from opset ", list.since,
-                                               " on, got an attribute in opset ", context.opset()));
+                                  StrCat("expected an input from opset ", list.since,
+                                         " on, got an attribute in opset ", context.opset()));
   }
   const bool is_list = std::holds_alternative<int64_t>(attribute->value) ||
                        std::holds_alternative<std::vector<int64_t>>(attribute->value);
@@ -142,8 +141,7 @@ std::vector<int64_t> RowMajorStrides(const std::vector<int64_t>& dims) {
 
 absl::Status ValueError(const KernelArgs& args, int input, std::string_view name,
                         std::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat(args.node->Description(), ": input ", input, " \"",
-                                                 std::string(name), "\": ", std::string(what)));
+  return NodeError(*args.node, StrCat("input ", input, " \"", name, "\": ", what));
 }
 
 absl::Status CheckIndexRange(const KernelArgs& args, int input, std::string_view name, int64_t low,
@@ -152,9 +150,8 @@ absl::Status CheckIndexRange(const KernelArgs& args, int input, std::string_view
   const auto check = [&](const auto* values) {
     for (int64_t i = 0, size = arg.size(); i < size; ++i) {
       if (values[i] >= low && values[i] < high) continue;
-      return ValueError(
-          args, input, name,
-          absl::StrCat("index ", values[i], " is out of range [", low, ", ", high, ")"));
+      return ValueError(args, input, name,
+                        StrCat("index ", values[i], " is out of range [", low, ", ", high, ")"));
     }
     return absl::OkStatus();
   };
@@ -168,15 +165,15 @@ absl::Status CheckElementIndices(const ShapeContext& c) {
   PF_ASSIGN_OR_RETURN(const int axis, AxisAttribute(c, x->rank(), 0));
   if (indices == nullptr) return absl::OkStatus();
   if (x->rank() != indices->rank()) {
-    return c.InputError(
-        1, absl::StrCat("expected rank ", x->rank(), ", got shape ", indices->ToString()));
+    return c.InputError(1,
+                        StrCat("expected rank ", x->rank(), ", got shape ", indices->ToString()));
   }
   for (int i = 0; i < x->rank(); ++i) {
     const std::optional<int64_t> have = (*x)[i].constant();
     const std::optional<int64_t> want = (*indices)[i].constant();
     if (i == axis || !have || !want || *want <= *have) continue;
-    return c.InputError(1, absl::StrCat("shape ", indices->ToString(), " reaches over ",
-                                        x->ToString(), " at axis ", i));
+    return c.InputError(
+        1, StrCat("shape ", indices->ToString(), " reaches over ", x->ToString(), " at axis ", i));
   }
   return absl::OkStatus();
 }
@@ -197,7 +194,7 @@ absl::Status CheckIndexTuples(const KernelArgs& args, int64_t batch_dims) {
     const int64_t index = indices.as<int64_t>()[k];
     if (index >= -dim && index < dim) continue;
     return ValueError(args, 1, "indices",
-                      absl::StrCat("index ", index, " is out of range [", -dim, ", ", dim, ")"));
+                      StrCat("index ", index, " is out of range [", -dim, ", ", dim, ")"));
   }
   return absl::OkStatus();
 }

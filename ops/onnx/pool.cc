@@ -10,7 +10,6 @@
 
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/pool_rows.h"
 #include "pagefuse/ops/onnx/window.h"

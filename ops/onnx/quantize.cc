@@ -188,16 +188,30 @@ absl::Status InferDequantize(ShapeContext& context) {
 // Elements that are converted at once; even, so that packed elements start at bytes.
 constexpr int64_t kChunk = 1024;
 
-// Calls f(q, begin, n, buffer) for chunks of the input; `buffer` has kChunk floats.
+// Writes f(x, scale, zero point) of each element, the types that are not float by way of it.
 template <typename F>
-void ForEachChunk(int64_t count, const F& f) {
-  const int64_t chunks = (count + kChunk - 1) / kChunk;
+absl::Status MapFloats(const KernelArgs& args, const Quantization& q, bool saturate, const F& f) {
+  const TensorArg& x = args.input(0);
+  const TensorArg& y = args.output(0);
+  PF_RETURN_IF_ERROR(DecodeToFloat(x.dtype, x.data, 0, nullptr));
+  PF_RETURN_IF_ERROR(EncodeFromFloat(y.dtype, nullptr, 0, y.data));
+  const int64_t chunks = (x.size() + kChunk - 1) / kChunk;
   ParallelFor(chunks, kChunk, [&](int64_t begin, int64_t end) {
-    std::array<float, kChunk> buffer;
-    for (int64_t c = begin; c < end; ++c) {
-      f(c * kChunk, std::min(kChunk, count - c * kChunk), buffer.data());
+    std::array<float, kChunk> values;
+    for (int64_t start = begin * kChunk; start < std::min(end * kChunk, x.size());
+         start += kChunk) {
+      const int64_t count = std::min(kChunk, x.size() - start);
+      // The types were tried above.
+      DecodeToFloat(x.dtype, ElementAt(x, start), count, values.data()).IgnoreError();
+      q.ForEachRun(start, start + count, [&](int64_t at, int64_t n, int64_t k, int64_t stride) {
+        float* run = values.data() + (at - start);
+        for (int64_t i = 0; i < n; ++i, k += stride)
+          run[i] = f(run[i], q.scales[k], q.zero_points[k]);
+      });
+      EncodeFromFloat(y.dtype, values.data(), count, ElementAt(y, start), saturate).IgnoreError();
     }
   });
+  return absl::OkStatus();
 }
 
 // A quotient in the type that the division is done in.
@@ -214,24 +228,11 @@ absl::Status RunQuantize(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const int64_t saturate, args.node->IntAttribute("saturate", 1));
   PF_ASSIGN_OR_RETURN(const int64_t code, args.node->IntAttribute("precision", 0));
   const DataType precision = code != 0 ? static_cast<DataType>(code) : args.input(1).dtype;
-  const TensorArg& x = args.input(0);
-  const TensorArg& y = args.output(0);
-  const bool rounds = IsInteger(y.dtype);
-  PF_RETURN_IF_ERROR(DecodeToFloat(x.dtype, x.data, 0, nullptr));
-  PF_RETURN_IF_ERROR(EncodeFromFloat(y.dtype, nullptr, 0, y.data));
-  ForEachChunk(x.size(), [&](int64_t start, int64_t count, float* values) {
-    DecodeToFloat(x.dtype, ElementAt(x, start), count, values)
-        .IgnoreError();  // the types were tried above
-    q.ForEachRun(start, start + count, [&](int64_t position, int64_t n, int64_t k, int64_t stride) {
-      float* run = values + (position - start);
-      for (int64_t i = 0; i < n; ++i) {
-        const float quotient = InPrecision(run[i] / q.scales[k + i * stride], precision);
-        run[i] = (rounds ? std::nearbyint(quotient) : quotient) + q.zero_points[k + i * stride];
-      }
-    });
-    EncodeFromFloat(y.dtype, values, count, ElementAt(y, start), saturate != 0).IgnoreError();
+  const bool rounds = IsInteger(args.output(0).dtype);
+  return MapFloats(args, q, saturate != 0, [&](float x, float scale, float zero_point) {
+    const float quotient = InPrecision(x / scale, precision);
+    return (rounds ? std::nearbyint(quotient) : quotient) + zero_point;
   });
-  return absl::OkStatus();
 }
 
 // Floats to bytes in one pass, where the division is one of floats.
@@ -254,22 +255,8 @@ absl::Status RunQuantizeHwy(KernelArgs& args) {
 
 absl::Status RunDequantize(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const Quantization q, QuantizationOf(args));
-  const TensorArg& x = args.input(0);
-  const TensorArg& y = args.output(0);
-  PF_RETURN_IF_ERROR(DecodeToFloat(x.dtype, x.data, 0, nullptr));
-  PF_RETURN_IF_ERROR(EncodeFromFloat(y.dtype, nullptr, 0, y.data));
-  ForEachChunk(x.size(), [&](int64_t start, int64_t count, float* values) {
-    DecodeToFloat(x.dtype, ElementAt(x, start), count, values)
-        .IgnoreError();  // the types were tried above
-    q.ForEachRun(start, start + count, [&](int64_t position, int64_t n, int64_t k, int64_t stride) {
-      float* run = values + (position - start);
-      for (int64_t i = 0; i < n; ++i) {
-        run[i] = (run[i] - q.zero_points[k + i * stride]) * q.scales[k + i * stride];
-      }
-    });
-    EncodeFromFloat(y.dtype, values, count, ElementAt(y, start)).IgnoreError();
-  });
-  return absl::OkStatus();
+  return MapFloats(args, q, /*saturate=*/true,
+                   [](float x, float scale, float zero_point) { return (x - zero_point) * scale; });
 }
 
 absl::Status InferDynamic(ShapeContext& context) {

@@ -21,8 +21,7 @@ namespace {
 absl::StatusOr<int64_t> BlockSize(const Node& node) {
   PF_ASSIGN_OR_RETURN(const int64_t block, node.IntAttribute("blocksize", 0));
   if (block >= 1 && block <= (1 << 20)) return block;
-  return absl::InvalidArgumentError(
-      StrCat(node.Description(), ": attribute \"blocksize\": expected 1 or more, got ", block));
+  return AttributeError(node, "blocksize", StrCat("expected 1 or more, got ", block));
 }
 
 // The dim over `factor`, which must divide it.

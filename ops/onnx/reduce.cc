@@ -18,6 +18,7 @@
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/reduce_math.h"
 #include "pagefuse/ops/schema/op_def.h"
+#include "pagefuse/ops/schema/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -32,8 +33,7 @@ absl::StatusOr<std::vector<bool>> ReducedAxes(const Node& node, const std::vecto
   std::vector<bool> reduced(rank, axes.empty() && noop == 0);
   for (int64_t axis : axes) {
     if (axis < -rank || axis >= rank) {
-      return absl::InvalidArgumentError(
-          StrCat(node.Description(), ": axis ", axis, " is out of range for rank ", rank));
+      return NodeError(node, StrCat("axis ", axis, " is out of range for rank ", rank));
     }
     reduced[axis < 0 ? axis + rank : axis] = true;
   }

@@ -13,6 +13,7 @@
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/elementwise.h"
+#include "pagefuse/ops/onnx/movement.h"
 #include "pagefuse/ops/onnx/newer_forms.h"
 #include "pagefuse/ops/schema/shape_checks.h"
 
@@ -138,9 +139,8 @@ absl::Status ValidatePositions(const KernelArgs& args) {
   for (int64_t i = 0; i < positions.size(); ++i) {
     const int64_t position = positions.as<int64_t>()[i];
     if (position >= 0 && position < rows) continue;
-    return absl::InvalidArgumentError(StrCat(args.node->Description(),
-                                             ": input 3 \"position_ids\": element ", i, " is ",
-                                             position, ", the caches have ", rows, " rows"));
+    return ValueError(args, 3, "position_ids",
+                      StrCat("element ", i, " is ", position, ", the caches have ", rows, " rows"));
   }
   return absl::OkStatus();
 }

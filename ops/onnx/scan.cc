@@ -37,9 +37,7 @@ absl::StatusOr<std::vector<Scanned>> ReadScanned(const Node& node, const std::st
   for (const auto& [name, values] :
        {std::pair(&axes_name, &axes), std::pair(&directions_name, &directions)}) {
     if (values->empty() || values->size() == count) continue;
-    return absl::InvalidArgumentError(StrCat(node.Description(), ": attribute \"", *name,
-                                             "\": expected ", count, " values, got ",
-                                             values->size()));
+    return AttributeError(node, *name, StrCat("expected ", count, " values, got ", values->size()));
   }
   for (size_t i = 0; i < count; ++i) {
     if (!axes.empty()) scanned[i].axis = axes[i];
@@ -51,13 +49,12 @@ absl::StatusOr<std::vector<Scanned>> ReadScanned(const Node& node, const std::st
 absl::StatusOr<ScanSpec> SpecOf(const Node& node) {
   PF_ASSIGN_OR_RETURN(const int64_t num_scanned, node.IntAttribute("num_scan_inputs", 0));
   if (num_scanned < 1 || num_scanned > node.num_inputs()) {
-    return absl::InvalidArgumentError(StrCat(node.Description(),
-                                             ": attribute \"num_scan_inputs\": expected 1 to ",
-                                             node.num_inputs(), ", got ", num_scanned));
+    return AttributeError(node, "num_scan_inputs",
+                          StrCat("expected 1 to ", node.num_inputs(), ", got ", num_scanned));
   }
   for (int i = 0; i < node.num_inputs(); ++i) {
     if (node.input(i) != nullptr) continue;
-    return absl::InvalidArgumentError(StrCat(node.Description(), ": input ", i, " is missing"));
+    return NodeError(node, StrCat("input ", i, " is missing"));
   }
   ScanSpec spec;
   spec.num_states = node.num_inputs() - static_cast<int>(num_scanned);

@@ -22,13 +22,11 @@ namespace {
 enum class Reduction { kNone, kAdd, kMul, kMax, kMin };
 
 absl::StatusOr<Reduction> ReductionOf(const Node& node) {
-  const absl::StatusOr<std::string> name = node.StringAttribute("reduction", "none");
-  if (!name.ok()) return name.status();
+  PF_ASSIGN_OR_RETURN(const std::string name, node.StringAttribute("reduction", "none"));
   constexpr std::string_view kNames[] = {"none", "add", "mul", "max", "min"};
-  const auto* known = std::find(std::begin(kNames), std::end(kNames), std::string_view(*name));
+  const auto* known = std::find(std::begin(kNames), std::end(kNames), std::string_view(name));
   if (known != std::end(kNames)) return static_cast<Reduction>(known - std::begin(kNames));
-  return absl::InvalidArgumentError(
-      StrCat(node.Description(), ": attribute \"reduction\": \"", *name, "\" is not known"));
+  return AttributeError(node, "reduction", StrCat("\"", name, "\" is not known"));
 }
 
 // What becomes of an element where an update falls on it; narrow floats are computed as float.

@@ -14,12 +14,15 @@
 #include "pagefuse/ops/onnx/elementwise.h"
 #include "pagefuse/ops/onnx/newer_forms.h"
 #include "pagefuse/ops/onnx/unary_math.h"
+#include "pagefuse/ops/schema/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
 
-// What alpha and beta are called in an op, and are without an attribute.
+// What alpha and beta are called in an op, and are without an attribute; and its row of floats in
+// vectors, if there is one.
 struct Defaults {
+  UnaryRow hwy = nullptr;
   float alpha = 0;
   const char* alpha_name = "alpha";
   float beta = 0;
@@ -89,8 +92,8 @@ Kernel HwyKernel(UnaryRow row, float default_alpha = 0) {
 // An op whose result has the input's type.
 template <typename Types = Floats, typename Fn>
 OpDef Unary(Fn fn, std::string_view name, int since, std::string_view doc, Defaults defaults = {}) {
-  return OpDef("", name, since)
-      .Doc(doc)
+  OpDef op("", name, since);
+  op.Doc(doc)
       .Input("X", "T", "[...]")
       .Output("Y", "T", "as X")
       .Types("T", TypesOf(Types()))
@@ -99,6 +102,8 @@ OpDef Unary(Fn fn, std::string_view name, int since, std::string_view doc, Defau
                   .run = [=](KernelArgs& args) { return RunReference<Types>(fn, args, defaults); }})
       .Elementwise()
       .InPlace(0, 0);
+  if (defaults.hwy != nullptr) op.AddKernel(HwyKernel(defaults.hwy, defaults.alpha));
+  return op;
 }
 
 // An op whose result is bool.
@@ -116,13 +121,11 @@ OpDef Predicate(Fn fn, std::string_view name, int since, std::string_view doc) {
 }
 
 absl::StatusOr<bool> UsesTanh(const Node& node) {
-  const absl::StatusOr<std::string> approximate = node.StringAttribute("approximate", "none");
-  if (!approximate.ok()) return approximate.status();
-  if (*approximate == "tanh") return true;
-  if (*approximate == "none") return false;
-  return absl::InvalidArgumentError(
-      StrCat(node.Description(), ": attribute \"approximate\": expected none or tanh, got \"",
-             *approximate, "\""));
+  PF_ASSIGN_OR_RETURN(const std::string approximate, node.StringAttribute("approximate", "none"));
+  if (approximate == "tanh") return true;
+  if (approximate == "none") return false;
+  return AttributeError(node, "approximate",
+                        StrCat("expected none or tanh, got \"", approximate, "\""));
 }
 
 absl::Status RunGelu(KernelArgs& args) {
@@ -184,17 +187,17 @@ absl::Status InferClip(ShapeContext& context) {
 
 }  // namespace
 
-OpDef NegDef() { return Unary<SignedNumbers>(kNeg, "Neg", 6, "-X.").AddKernel(HwyKernel(NegRow)); }
-OpDef AbsDef() { return Unary<Numbers>(kAbs, "Abs", 6, "|X|.").AddKernel(HwyKernel(AbsRow)); }
+OpDef NegDef() { return Unary<SignedNumbers>(kNeg, "Neg", 6, "-X.", {.hwy = NegRow}); }
+OpDef AbsDef() { return Unary<Numbers>(kAbs, "Abs", 6, "|X|.", {.hwy = AbsRow}); }
 OpDef SignDef() { return Unary<Numbers>(kSign, "Sign", 9, "-1, 0 or 1."); }
-OpDef SqrtDef() { return Unary(kSqrt, "Sqrt", 6, "Square root.").AddKernel(HwyKernel(SqrtRow)); }
-OpDef ExpDef() { return Unary(kExp, "Exp", 6, "e^X.").AddKernel(HwyKernel(ExpRow)); }
-OpDef LogDef() { return Unary(kLog, "Log", 6, "Natural logarithm.").AddKernel(HwyKernel(LogRow)); }
+OpDef SqrtDef() { return Unary(kSqrt, "Sqrt", 6, "Square root.", {.hwy = SqrtRow}); }
+OpDef ExpDef() { return Unary(kExp, "Exp", 6, "e^X.", {.hwy = ExpRow}); }
+OpDef LogDef() { return Unary(kLog, "Log", 6, "Natural logarithm.", {.hwy = LogRow}); }
 OpDef ReciprocalDef() {
-  return Unary(kReciprocal, "Reciprocal", 6, "1 / X.").AddKernel(HwyKernel(ReciprocalRow));
+  return Unary(kReciprocal, "Reciprocal", 6, "1 / X.", {.hwy = ReciprocalRow});
 }
-OpDef SinDef() { return Unary(kSin, "Sin", 7, "Sine.").AddKernel(HwyKernel(SinRow)); }
-OpDef CosDef() { return Unary(kCos, "Cos", 7, "Cosine.").AddKernel(HwyKernel(CosRow)); }
+OpDef SinDef() { return Unary(kSin, "Sin", 7, "Sine.", {.hwy = SinRow}); }
+OpDef CosDef() { return Unary(kCos, "Cos", 7, "Cosine.", {.hwy = CosRow}); }
 OpDef TanDef() { return Unary(kTan, "Tan", 7, "Tangent."); }
 OpDef AsinDef() { return Unary(kAsin, "Asin", 7, "Arc sine."); }
 OpDef AcosDef() { return Unary(kAcos, "Acos", 7, "Arc cosine."); }
@@ -204,38 +207,28 @@ OpDef CoshDef() { return Unary(kCosh, "Cosh", 9, "Hyperbolic cosine."); }
 OpDef AsinhDef() { return Unary(kAsinh, "Asinh", 9, "Inverse hyperbolic sine."); }
 OpDef AcoshDef() { return Unary(kAcosh, "Acosh", 9, "Inverse hyperbolic cosine."); }
 OpDef AtanhDef() { return Unary(kAtanh, "Atanh", 9, "Inverse hyperbolic tangent."); }
-OpDef TanhDef() {
-  return Unary(kTanh, "Tanh", 6, "Hyperbolic tangent.").AddKernel(HwyKernel(TanhRow));
-}
-OpDef SigmoidDef() {
-  return Unary(kSigmoid, "Sigmoid", 6, "1 / (1 + e^-X).").AddKernel(HwyKernel(SigmoidRow));
-}
-OpDef ErfDef() {
-  return Unary<Numbers>(kErf, "Erf", 9, "The error function.").AddKernel(HwyKernel(ErfRow));
-}
+OpDef TanhDef() { return Unary(kTanh, "Tanh", 6, "Hyperbolic tangent.", {.hwy = TanhRow}); }
+OpDef SigmoidDef() { return Unary(kSigmoid, "Sigmoid", 6, "1 / (1 + e^-X).", {.hwy = SigmoidRow}); }
+OpDef ErfDef() { return Unary<Numbers>(kErf, "Erf", 9, "The error function.", {.hwy = ErfRow}); }
 OpDef FloorDef() {
-  return Unary(kFloor, "Floor", 6, "The largest integer not above X.")
-      .AddKernel(HwyKernel(FloorRow));
+  return Unary(kFloor, "Floor", 6, "The largest integer not above X.", {.hwy = FloorRow});
 }
 OpDef CeilDef() {
-  return Unary(kCeil, "Ceil", 6, "The least integer not below X.").AddKernel(HwyKernel(CeilRow));
+  return Unary(kCeil, "Ceil", 6, "The least integer not below X.", {.hwy = CeilRow});
 }
 OpDef RoundDef() {
-  return Unary(kRound, "Round", 11, "The nearest integer, halves to even.")
-      .AddKernel(HwyKernel(RoundRow));
+  return Unary(kRound, "Round", 11, "The nearest integer, halves to even.", {.hwy = RoundRow});
 }
-OpDef ReluDef() {
-  return Unary<SignedNumbers>(kRelu, "Relu", 6, "max(X, 0).").AddKernel(HwyKernel(ReluRow));
-}
+OpDef ReluDef() { return Unary<SignedNumbers>(kRelu, "Relu", 6, "max(X, 0).", {.hwy = ReluRow}); }
 OpDef LeakyReluDef() {
-  return Unary(kLeakyRelu, "LeakyRelu", 6, "X where X >= 0, else alpha * X.", {.alpha = 0.01f})
-      .Attr("alpha", 0.01f, "slope of the negative part")
-      .AddKernel(HwyKernel(LeakyReluRow, 0.01f));
+  return Unary(kLeakyRelu, "LeakyRelu", 6, "X where X >= 0, else alpha * X.",
+               {.hwy = LeakyReluRow, .alpha = 0.01f})
+      .Attr("alpha", 0.01f, "slope of the negative part");
 }
 OpDef EluDef() {
-  return Unary(kElu, "Elu", 6, "X where X >= 0, else alpha * (e^X - 1).", {.alpha = 1.0f})
-      .Attr("alpha", 1.0f, "limit of the negative part")
-      .AddKernel(HwyKernel(EluRow, 1.0f));
+  return Unary(kElu, "Elu", 6, "X where X >= 0, else alpha * (e^X - 1).",
+               {.hwy = EluRow, .alpha = 1.0f})
+      .Attr("alpha", 1.0f, "limit of the negative part");
 }
 OpDef CeluDef() {
   return Unary(kCelu, "Celu", 12, "X where X >= 0, else alpha * (e^(X / alpha) - 1).",
@@ -271,15 +264,12 @@ OpDef ShrinkDef() {
 }
 OpDef HardSwishDef() { return Unary(kHardSwish, "HardSwish", 14, "X * clip(X / 6 + 0.5, 0, 1)."); }
 OpDef SoftplusDef() {
-  return Unary(kSoftplus, "Softplus", 1, "log(1 + e^X).").AddKernel(HwyKernel(SoftplusRow));
+  return Unary(kSoftplus, "Softplus", 1, "log(1 + e^X).", {.hwy = SoftplusRow});
 }
-OpDef MishDef() {
-  return Unary(kMish, "Mish", 18, "X * tanh(softplus(X)).").AddKernel(HwyKernel(MishRow));
-}
+OpDef MishDef() { return Unary(kMish, "Mish", 18, "X * tanh(softplus(X)).", {.hwy = MishRow}); }
 OpDef SwishDef() {
-  return Unary(kSwish, "Swish", 24, "X * sigmoid(alpha * X).", {.alpha = 1.0f})
+  return Unary(kSwish, "Swish", 24, "X * sigmoid(alpha * X).", {.hwy = SwishRow, .alpha = 1.0f})
       .Attr("alpha", 1.0f, "factor inside the sigmoid")
-      .AddKernel(HwyKernel(SwishRow, 1.0f))
       .Decomposition(SwishBody);
 }
 OpDef BitwiseNotDef() { return Unary<Ints>(kBitwiseNot, "BitwiseNot", 18, "Every bit flipped."); }

@@ -5,6 +5,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/schema/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -12,11 +13,6 @@ namespace {
 // Larger attributes are no window of anything, and products of smaller ones do not overflow.
 constexpr int64_t kMaxValue = int64_t{1} << 30;
 constexpr size_t kMaxAxes = 8;
-
-absl::Status AttributeError(const Node& node, std::string_view name, std::string_view what) {
-  return absl::InvalidArgumentError(
-      StrCat(node.Description(), ": attribute \"", name, "\": ", what));
-}
 
 struct Range {
   int64_t low, otherwise;
@@ -54,9 +50,8 @@ absl::Status Size(const Node& node, const std::string& auto_pad, bool ceil, Wind
   if (auto_pad == "VALID") axis.pad = axis.end_pad = 0;
   const int64_t room = axis.input + axis.pad + axis.end_pad - extent;
   if (room < 0) {
-    return absl::InvalidArgumentError(StrCat(node.Description(), ": a window of ", extent,
-                                             " is larger than the padded input of ",
-                                             axis.input + axis.pad + axis.end_pad));
+    return NodeError(node, StrCat("a window of ", extent, " is larger than the padded input of ",
+                                  axis.input + axis.pad + axis.end_pad));
   }
   axis.output = (ceil ? CeilDiv(room, axis.stride) : room / axis.stride) + 1;
   // A window that starts behind the input and its front pad reads nothing.
@@ -77,8 +72,7 @@ absl::StatusOr<Window> ReadWindow(const Node& node, const std::vector<int64_t>& 
                                   const std::vector<int64_t>& kernel) {
   const size_t axes = sizes.size();
   if (axes > kMaxAxes) {
-    return absl::InvalidArgumentError(
-        StrCat(node.Description(), ": expected at most ", kMaxAxes, " spatial axes, got ", axes));
+    return NodeError(node, StrCat("expected at most ", kMaxAxes, " spatial axes, got ", axes));
   }
   PF_ASSIGN_OR_RETURN(std::vector<int64_t> taps, node.IntsAttribute("kernel_shape", kernel));
   if (!kernel.empty() && taps != kernel) {
@@ -101,8 +95,7 @@ absl::StatusOr<Window> ReadWindow(const Node& node, const std::vector<int64_t>& 
   for (size_t a = 0; a < axes; ++a) {
     num_taps *= std::clamp<int64_t>(taps[a], 1, kMaxValue);
     if (taps[a] < 1 || num_taps > kMaxValue || sizes[a] > kMaxValue * kMaxValue) {
-      return absl::InvalidArgumentError(
-          StrCat(node.Description(), ": a window of ", taps[a], " over ", sizes[a], " elements"));
+      return NodeError(node, StrCat("a window of ", taps[a], " over ", sizes[a], " elements"));
     }
     window[a] = {.input = sizes[a],
                  .output = 0,

@@ -131,11 +131,7 @@ struct GroupText {
 };
 GroupText WriteGroups(BodyWriter& w, const std::string& x, const GroupTextOptions& options);
 
-// The codes as uint8 [lead..., CodeBytes(size)], the scales as uint8 [lead..., groups * bytes].
-std::string WriteCodeBytes(BodyWriter& w, const GroupText& text, const GroupTextOptions& options);
-std::string WriteScaleBytes(BodyWriter& w, const GroupText& text, const GroupTextOptions& options);
-
-// The other way: elements of packed e2m1 codes, uint8 [...] to float [..., 2], and scales of ue8m0
+// Elements of packed e2m1 codes, uint8 [...] to float [..., 2], and scales of ue8m0
 // bytes in float.
 std::string WriteE2m1Elements(BodyWriter& w, const std::string& codes);
 std::string WriteUe8m0Scales(BodyWriter& w, const std::string& bytes);
@@ -165,12 +161,6 @@ struct PagedPart {
   int64_t stride = 0;
   int64_t width = 0;
 };
-// Addresses of the bytes of each slot: int64 [slots..., width].
-std::string WriteAddresses(BodyWriter& w, const std::string& slots, const PagedPart& part);
-// The flat cache [bytes] with rows [N, width] put at the slots [N]; of two rows for one slot the
-// later stays.
-std::string WritePut(BodyWriter& w, const std::string& flat, const std::string& rows,
-                     const std::string& slots, const PagedPart& part);
 // The bytes of each slot: uint8 [slots..., width].
 std::string WriteTake(BodyWriter& w, const std::string& flat, const std::string& slots,
                       const PagedPart& part);

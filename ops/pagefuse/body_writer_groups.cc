@@ -52,6 +52,43 @@ std::string WriteE2m1(BodyWriter& w, const std::string& y, const GroupTextOption
   return w.Reshape(byte, Dims(o.lead, {o.size / 2}));
 }
 
+// The codes as uint8 [lead..., CodeBytes(size)], the scales as uint8 [lead..., groups * bytes].
+std::string WriteCodeBytes(BodyWriter& w, const GroupText& text, const GroupTextOptions& o) {
+  if (o.format.codes == GroupCodes::kE2M1) return text.codes;
+  return w.Reshape(w.BitCast(text.codes, DataType::kUint8), Dims(o.lead, {o.size}));
+}
+
+std::string WriteScaleBytes(BodyWriter& w, const GroupText& text, const GroupTextOptions& o) {
+  const int64_t groups = o.size / o.group;
+  if (o.format.scale == GroupScale::kUe8m0) {
+    const std::string biased =
+        w.Call("Clip", {w.Call("Add", {text.exponent, w.Float(127)}), w.Float(0), w.Float(255)});
+    return w.Reshape(w.Cast(biased, DataType::kUint8), Dims(o.lead, {groups}));
+  }
+  const std::string flat = w.Reshape(text.scale, {-1, groups});
+  return w.Reshape(WriteBytes(w, flat, DataType::kFloat, groups), Dims(o.lead, {4 * groups}));
+}
+
+// Addresses of the bytes of each slot: int64 [slots..., width].
+std::string WriteAddresses(BodyWriter& w, const std::string& slots, const PagedPart& part) {
+  const std::string block_size = w.Int(part.block_size);
+  const std::string block =
+      w.Call("Mul", {w.Call("Div", {slots, block_size}), w.Int(part.block_bytes)});
+  const std::string token = w.Call("Mul", {w.Call("Mod", {slots, block_size}), w.Int(part.stride)});
+  std::string start = w.Call("Add", {block, token});
+  if (part.base != 0) start = w.Call("Add", {start, w.Int(part.base)});
+  const std::string bytes = w.Call("Range", {w.Int(0), w.Int(part.width), w.Int(1)});
+  return w.Call("Add", {w.Call("Unsqueeze", {start, w.Ints({-1})}), bytes});
+}
+
+// The flat cache [bytes] with rows [N, width] put at the slots [N]; of two rows for one slot the
+// later stays.
+std::string WritePut(BodyWriter& w, const std::string& flat, const std::string& rows,
+                     const std::string& slots, const PagedPart& part) {
+  const std::string at = w.Reshape(WriteAddresses(w, slots, part), {-1});
+  return w.Call("ScatterElements <axis = 0>", {flat, at, w.Reshape(rows, {-1})});
+}
+
 }  // namespace
 
 GroupText WriteGroups(BodyWriter& w, const std::string& x, const GroupTextOptions& o) {
@@ -79,22 +116,6 @@ GroupText WriteGroups(BodyWriter& w, const std::string& x, const GroupTextOption
   if (o.clip) y = w.Call("Clip", {y, w.Float(-largest), w.Float(largest)});
   text.codes = w.Call("Cast <to = 17, saturate = 1>", {y});
   return text;
-}
-
-std::string WriteCodeBytes(BodyWriter& w, const GroupText& text, const GroupTextOptions& o) {
-  if (o.format.codes == GroupCodes::kE2M1) return text.codes;
-  return w.Reshape(w.BitCast(text.codes, DataType::kUint8), Dims(o.lead, {o.size}));
-}
-
-std::string WriteScaleBytes(BodyWriter& w, const GroupText& text, const GroupTextOptions& o) {
-  const int64_t groups = o.size / o.group;
-  if (o.format.scale == GroupScale::kUe8m0) {
-    const std::string biased =
-        w.Call("Clip", {w.Call("Add", {text.exponent, w.Float(127)}), w.Float(0), w.Float(255)});
-    return w.Reshape(w.Cast(biased, DataType::kUint8), Dims(o.lead, {groups}));
-  }
-  const std::string flat = w.Reshape(text.scale, {-1, groups});
-  return w.Reshape(WriteBytes(w, flat, DataType::kFloat, groups), Dims(o.lead, {4 * groups}));
 }
 
 std::string WriteE2m1Elements(BodyWriter& w, const std::string& codes) {
@@ -186,23 +207,6 @@ void WriteRowPut(BodyWriter& w, const RowPut& put, const std::string& rows,
   if (!float8) return w.Set("kv_cache_out", StrCat("Reshape (", updated, ", ", shape, ")"));
   const std::string paged = w.Call("Reshape", {updated, shape});
   w.Set("kv_cache_out", StrCat("BitCast <to = 17> (", paged, ")"));
-}
-
-std::string WriteAddresses(BodyWriter& w, const std::string& slots, const PagedPart& part) {
-  const std::string block_size = w.Int(part.block_size);
-  const std::string block =
-      w.Call("Mul", {w.Call("Div", {slots, block_size}), w.Int(part.block_bytes)});
-  const std::string token = w.Call("Mul", {w.Call("Mod", {slots, block_size}), w.Int(part.stride)});
-  std::string start = w.Call("Add", {block, token});
-  if (part.base != 0) start = w.Call("Add", {start, w.Int(part.base)});
-  const std::string bytes = w.Call("Range", {w.Int(0), w.Int(part.width), w.Int(1)});
-  return w.Call("Add", {w.Call("Unsqueeze", {start, w.Ints({-1})}), bytes});
-}
-
-std::string WritePut(BodyWriter& w, const std::string& flat, const std::string& rows,
-                     const std::string& slots, const PagedPart& part) {
-  const std::string at = w.Reshape(WriteAddresses(w, slots, part), {-1});
-  return w.Call("ScatterElements <axis = 0>", {flat, at, w.Reshape(rows, {-1})});
 }
 
 std::string WriteTake(BodyWriter& w, const std::string& flat, const std::string& slots,

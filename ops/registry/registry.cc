@@ -45,9 +45,8 @@ absl::Status Supports(const Kernel& kernel, const KernelQuery& query, DataType t
     return absl::UnimplementedError(
         absl::StrCat("does not run on ", std::string(DeviceName(query.device))));
   }
-  const bool has_type =
-      kernel.dtypes.empty() || type == DataType::kUndefined ||
-      std::find(kernel.dtypes.begin(), kernel.dtypes.end(), type) != kernel.dtypes.end();
+  const bool has_type = kernel.dtypes.empty() || type == DataType::kUndefined ||
+                        std::ranges::find(kernel.dtypes, type) != kernel.dtypes.end();
   if (!has_type) {
     return absl::UnimplementedError(
         absl::StrCat("does not compute ", std::string(DataTypeName(type))));

@@ -21,4 +21,11 @@ std::optional<Attribute> DefaultAttribute(const OpDef& op, std::string_view name
   return std::nullopt;
 }
 
+void FillDefaults(Node& node, const OpDef& op) {
+  for (const AttributeDef& def : op.attributes()) {
+    if (node.attribute(def.name) != nullptr) continue;
+    if (auto value = DefaultAttribute(op, def.name)) node.SetAttribute(def.name, *std::move(value));
+  }
+}
+
 }  // namespace pagefuse

@@ -11,5 +11,7 @@ namespace pagefuse {
 
 // The default of an op's attribute; nothing if it has none, or the op has no such attribute.
 std::optional<Attribute> DefaultAttribute(const OpDef& op, std::string_view name);
+// Gives the node the defaults of the attributes that it leaves out.
+void FillDefaults(Node& node, const OpDef& op);
 
 }  // namespace pagefuse

@@ -1,7 +1,5 @@
 #include "pagefuse/ops/schema/port_checks.h"
 
-#include <algorithm>
-
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/schema/foreign_op.h"

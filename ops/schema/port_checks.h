@@ -1,6 +1,8 @@
 // That a node has the inputs and outputs which its op requires.
 #pragma once
 
+#include <algorithm>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -9,6 +11,13 @@
 #include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse {
+
+// The place of what has a name in a list of ports, attributes or sizes; -1 if nothing has it.
+template <typename Named>
+int PlaceOf(const std::vector<Named>& list, std::string_view name) {
+  const auto at = std::ranges::find(list, name, &Named::name);
+  return at == list.end() ? -1 : static_cast<int>(at - list.begin());
+}
 
 // The port of input (output) `index`, null past the end; a variadic last port takes the rest.
 const Port* FindPort(const std::vector<Port>& ports, int index);

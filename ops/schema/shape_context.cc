@@ -9,6 +9,7 @@
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/schema/contents_read.h"
 #include "pagefuse/ops/schema/op_def.h"
+#include "pagefuse/ops/schema/shape_checks.h"
 #include "pagefuse/ops/schema/signature.h"
 
 namespace pagefuse {
@@ -106,9 +107,7 @@ Dim ShapeContext::FreshName(std::string_view scope, std::string_view symbol) {
   return Dim::Symbol(StrCat(kFreshPrefix, Identifier(StrCat(scope, symbol))));
 }
 
-absl::Status ShapeContext::Error(std::string_view what) const {
-  return absl::InvalidArgumentError(absl::StrCat(node_.Description(), ": ", std::string(what)));
-}
+absl::Status ShapeContext::Error(std::string_view what) const { return NodeError(node_, what); }
 
 absl::Status ShapeContext::InputError(int i, std::string_view what) const {
   std::string name;
@@ -129,7 +128,7 @@ absl::Status ShapeContext::OutputError(int i, std::string_view what) const {
 }
 
 absl::Status ShapeContext::AttributeError(std::string_view attribute, std::string_view what) const {
-  return Error(absl::StrCat("attribute \"", std::string(attribute), "\": ", std::string(what)));
+  return pagefuse::AttributeError(node_, attribute, what);
 }
 
 absl::StatusOr<Shape> BroadcastShapes(ShapeContext& context, const Shape& a, const Shape& b) {

@@ -6,6 +6,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/schema/port_checks.h"
 #include "pagefuse/ops/schema/shape_checks.h"
 
 namespace pagefuse {
@@ -255,8 +256,7 @@ void ShapeMatcher::AppendNames(const SizeExpression& size, int input,
     const int source = sizes_.sources[term.name];
     if (!value.known() || (source == input && source >= 0)) continue;
     const std::string& name = signature_.names[term.name];
-    const bool attribute = std::any_of(op_.attributes().begin(), op_.attributes().end(),
-                                       [&](const AttributeDef& def) { return def.name == name; });
+    const bool attribute = PlaceOf(op_.attributes(), name) >= 0;
     std::string fact = StrCat(attribute ? StrCat("\"", name, "\"") : name, " = ", value.ToString());
     if (source >= 0) StrAppend(&fact, " of \"", op_.inputs()[source].name, "\"");
     if (std::find(facts.begin(), facts.end(), fact) == facts.end()) facts.push_back(fact);

@@ -8,17 +8,10 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/schema/op_def.h"
+#include "pagefuse/ops/schema/port_checks.h"
 
 namespace pagefuse {
 namespace {
-
-template <typename Named>
-int IndexOf(const std::vector<Named>& list, std::string_view name) {
-  for (size_t i = 0; i < list.size(); ++i) {
-    if (list[i].name == name) return static_cast<int>(i);
-  }
-  return -1;
-}
 
 // Parses the ports of one op.
 class Compiler {
@@ -63,7 +56,7 @@ class Compiler {
     signature_.is_declared = true;
     PF_ASSIGN_OR_RETURN(signature.shape, ParseShapePattern(port.shape, signature_.names));
     PF_RETURN_IF_ERROR(CheckConditions(signature.shape.chosen));
-    if (!signature.shape.as.empty() && IndexOf(op_.inputs(), signature.shape.as) < 0) {
+    if (!signature.shape.as.empty() && PlaceOf(op_.inputs(), signature.shape.as) < 0) {
       return absl::InvalidArgumentError(StrCat("there is no input \"", signature.shape.as, "\""));
     }
     PF_ASSIGN_OR_RETURN(signature.type, ParseTypes(port.type));
@@ -86,7 +79,7 @@ class Compiler {
       if (variable == name) return absl::OkStatus();
     }
     if (DataTypeFromName(name)) return absl::OkStatus();
-    const int attribute = IndexOf(op_.attributes(), name);
+    const int attribute = PlaceOf(op_.attributes(), name);
     is_in_attribute = attribute >= 0 && !op_.attributes()[attribute].names.empty();
     if (!is_in_attribute) {
       return absl::InvalidArgumentError(StrCat("there is no type \"", name, "\""));
@@ -107,9 +100,9 @@ class Compiler {
   }
 
   absl::Status CheckCondition(const PortCondition& condition) const {
-    if (IndexOf(op_.attributes(), condition.name) >= 0) return absl::OkStatus();
+    if (PlaceOf(op_.attributes(), condition.name) >= 0) return absl::OkStatus();
     const bool is_port =
-        IndexOf(op_.inputs(), condition.name) >= 0 || IndexOf(op_.outputs(), condition.name) >= 0;
+        PlaceOf(op_.inputs(), condition.name) >= 0 || PlaceOf(op_.outputs(), condition.name) >= 0;
     if (is_port && !condition.value) return absl::OkStatus();
     return absl::InvalidArgumentError(
         StrCat("condition \"", ToString(condition), "\": there is no attribute",
@@ -128,10 +121,10 @@ class Compiler {
   }
 
   Signature::NameMeaning MeaningOf(const std::string& name) const {
-    if (const int let = IndexOf(op_.lets(), name); let >= 0) {
+    if (const int let = PlaceOf(op_.lets(), name); let >= 0) {
       return {Signature::NameKind::kLet, let};
     }
-    const int attribute = IndexOf(op_.attributes(), name);
+    const int attribute = PlaceOf(op_.attributes(), name);
     if (attribute >= 0) return {Signature::NameKind::kAttribute, attribute};
     return {};
   }
@@ -154,9 +147,9 @@ std::string ValueText(const AttributeDef& def, const Node& node) {
 }
 
 bool IsGiven(const std::string& port, const OpDef& op, const ShapeContext& c) {
-  const int input = IndexOf(op.inputs(), port);
+  const int input = PlaceOf(op.inputs(), port);
   if (input >= 0) return c.has_input(input);
-  return c.has_output(IndexOf(op.outputs(), port));
+  return c.has_output(PlaceOf(op.outputs(), port));
 }
 
 }  // namespace
@@ -174,7 +167,7 @@ const Dim& DeclaredSizes::Find(std::string_view name) const {
 }
 
 bool Holds(const PortCondition& condition, const OpDef& op, const ShapeContext& c) {
-  const int attribute = IndexOf(op.attributes(), condition.name);
+  const int attribute = PlaceOf(op.attributes(), condition.name);
   if (attribute < 0) return IsGiven(condition.name, op, c) != condition.negated;
   const std::string value = ValueText(op.attributes()[attribute], c.node());
   const bool holds = condition.value ? value == *condition.value : !value.empty() && value != "0";
@@ -182,7 +175,7 @@ bool Holds(const PortCondition& condition, const OpDef& op, const ShapeContext& 
 }
 
 std::string Circumstance(const PortCondition& condition, const OpDef& op, const ShapeContext& c) {
-  const int attribute = IndexOf(op.attributes(), condition.name);
+  const int attribute = PlaceOf(op.attributes(), condition.name);
   if (attribute >= 0) {
     return StrCat(condition.name, " = ", ValueText(op.attributes()[attribute], c.node()));
   }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/ops/schema/port_checks.h"
 #include "pagefuse/ops/schema/signature.h"
 
 namespace pagefuse {
@@ -19,13 +20,6 @@ struct Axis {
 
 constexpr std::string_view kGiven = "given";
 constexpr std::string_view kOther = "";  // of an attribute: none of those that types ask for
-
-const AttributeDef* FindAttribute(const OpDef& op, std::string_view name) {
-  for (const AttributeDef& def : op.attributes()) {
-    if (def.name == name) return &def;
-  }
-  return nullptr;
-}
 
 const std::vector<DataType>* VariableTypes(const OpDef& op, std::string_view name) {
   for (const auto& [variable, types] : op.types()) {
@@ -64,8 +58,8 @@ class Rows {
       if (!IsOfInput(type) && first.size() == 1 && first[0].second != type)
         AddType(first[0].second);
       AddAxis(type, names);
-    } else if (const AttributeDef* def = FindAttribute(op_, type)) {
-      AddAxis(type, def->names);
+    } else if (const int place = PlaceOf(op_.attributes(), type); place >= 0) {
+      AddAxis(type, op_.attributes()[place].names);
     }
   }
 
@@ -80,8 +74,8 @@ class Rows {
     if (!condition.value)
       return AddAxis(condition.name, {std::string(kOther), std::string(kGiven)});
     // What the attribute is where nobody says it comes first.
-    const auto* by_default =
-        std::get_if<std::string>(&FindAttribute(op_, condition.name)->default_value);
+    const AttributeDef& def = op_.attributes()[PlaceOf(op_.attributes(), condition.name)];
+    const auto* by_default = std::get_if<std::string>(&def.default_value);
     Axis& axis = AxisOf(condition.name);
     const bool is_first = by_default != nullptr && *by_default == *condition.value;
     if (axis.values.empty()) axis.values = {std::string(kOther)};

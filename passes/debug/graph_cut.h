@@ -1,8 +1,6 @@
 // Cuts a part of a graph out as a graph of its own.
 #pragma once
 
-#include <string>
-
 #include "absl/container/flat_hash_set.h"
 
 #include "pagefuse/ir/graph/model.h"

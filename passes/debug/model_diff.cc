@@ -16,13 +16,8 @@
 namespace pagefuse {
 namespace {
 
-std::string OpName(const Node& node) {
-  return node.domain().empty() ? node.op_type() : StrCat(node.domain(), ".", node.op_type());
-}
-
 std::string PortText(const Value& value) {
-  return StrCat(DataTypeName(value.dtype()), value.shape() ? value.shape()->ToString() : "[...]",
-                " \"", value.name(), "\"");
+  return StrCat(TypeText(value), " \"", value.name(), "\"");
 }
 
 // "layer 3" of "layers.3.mlp", "model/layers_3/x" and the like.

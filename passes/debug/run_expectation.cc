@@ -3,7 +3,6 @@
 #include <map>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
@@ -12,39 +11,16 @@
 #include "pagefuse/ir/onnx/onnx_io.h"
 #include "pagefuse/ir/text/text.h"
 #include "pagefuse/passes/debug/expectation.h"
-#include "pagefuse/passes/edit/constants.h"
 #include "pagefuse/passes/edit/graph_edit.h"
+#include "pagefuse/passes/edit/graph_snapshot.h"
 #include "pagefuse/passes/edit/similar_names.h"
 #include "pagefuse/passes/explain/near_misses.h"
+#include "pagefuse/passes/rewrite/match_state.h"
 #include "pagefuse/passes/verify/compare_models.h"
 #include "pagefuse/passes/verify/missing_weights.h"
 
 namespace pagefuse {
 namespace {
-
-std::string OpName(const Node& node) {
-  return node.domain().empty() ? node.op_type() : StrCat(node.domain(), ".", node.op_type());
-}
-
-bool SameAttribute(const Attribute& wanted, const Attribute& got) {
-  const auto* a = std::get_if<float>(&wanted.value);
-  const auto* b = std::get_if<float>(&got.value);
-  if (a != nullptr && b != nullptr) return NumbersEqual(*a, *b);
-  if (wanted.value.index() != got.value.index()) return false;
-  if (const auto* x = std::get_if<int64_t>(&wanted.value)) {
-    return *x == std::get<int64_t>(got.value);
-  }
-  if (const auto* x = std::get_if<std::string>(&wanted.value)) {
-    return *x == std::get<std::string>(got.value);
-  }
-  if (const auto* x = std::get_if<std::vector<int64_t>>(&wanted.value)) {
-    return *x == std::get<std::vector<int64_t>>(got.value);
-  }
-  if (const auto* x = std::get_if<std::vector<float>>(&wanted.value)) {
-    return *x == std::get<std::vector<float>>(got.value);
-  }
-  return false;
-}
 
 // Of the op, with at least the attributes of `wanted`.
 bool IsLike(const Node& node, const Node& wanted) {
@@ -55,16 +31,12 @@ bool IsLike(const Node& node, const Node& wanted) {
   });
 }
 
-std::string TypeOf(const Value& value) {
-  return StrCat(DataTypeName(value.dtype()), value.shape() ? value.shape()->ToString() : "[...]");
-}
-
 // `float[T, 16]` without blanks, in parts; dims alone may be `?`.
 bool TypeFits(const std::string& wanted, const Value& value) {
   const auto parts = [](const std::string& type) -> std::vector<std::string> {
     return absl::StrSplit(type, absl::ByAnyChar("[], "), absl::SkipEmpty());
   };
-  return std::ranges::equal(parts(wanted), parts(TypeOf(value)),
+  return std::ranges::equal(parts(wanted), parts(TypeText(value)),
                             [](const auto& x, const auto& y) { return x == "?" || x == y; });
 }
 
@@ -158,7 +130,7 @@ class Runner {
       if (value->name() != input.name) continue;
       if (!TypeFits(input.type, *value)) {
         Fail(StrCat("input \"", input.name, "\": expected ", input.type, ", found ",
-                    TypeOf(*value)));
+                    TypeText(*value)));
       }
       return;
     }

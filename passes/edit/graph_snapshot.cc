@@ -18,10 +18,9 @@ std::vector<std::string> NamesOf(const std::vector<Value*>& values) {
 }
 
 bool SameNames(const std::vector<std::string>& names, const std::vector<Value*>& values) {
-  return std::equal(names.begin(), names.end(), values.begin(), values.end(),
-                    [](const std::string& name, const Value* value) {
-                      return value == nullptr ? name.empty() : name == value->name();
-                    });
+  return std::ranges::equal(names, values, [](const std::string& name, const Value* value) {
+    return value == nullptr ? name.empty() : name == value->name();
+  });
 }
 
 bool SameTensor(const Tensor& a, const Tensor& b) {
@@ -75,6 +74,14 @@ std::string NodeLine(const Node& node) {
   std::string text = PrintNode(node);
   if (text.starts_with("[")) text = text.substr(Behind(text, "] "));
   return text.substr(0, text.rfind(" <metadata_props: "));
+}
+
+std::string OpName(const Node& node) {
+  return node.domain().empty() ? node.op_type() : StrCat(node.domain(), ".", node.op_type());
+}
+
+std::string TypeText(const Value& value) {
+  return StrCat(DataTypeName(value.dtype()), value.shape() ? value.shape()->ToString() : "[...]");
 }
 
 GraphSnapshot::Seen GraphSnapshot::Look(const Model& model, const Node& node) {

@@ -16,6 +16,9 @@ namespace pagefuse {
 
 // `y = Mul <a = 1> (x, w)`, without the node's name and metadata.
 std::string NodeLine(const Node& node);
+// "Add", "pagefuse.PagedAttention"; "float[T, 16]", "float[...]" of a value without a rank.
+std::string OpName(const Node& node);
+std::string TypeText(const Value& value);
 
 // What became of a graph between two looks at it.
 struct GraphChange {

@@ -4,7 +4,6 @@
 // Places are found by what they are made of (fusion_families.h), in one walk over the graph. Only
 // where there are some, the rules that could take them up are asked for their nearest miss there;
 // passes that are no rules have noted theirs already.
-#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>

@@ -192,8 +192,9 @@ absl::StatusOr<std::string> SaidType(const Node& call, const OpDef& op) {
   return row == nullptr ? std::string() : row->said_type;
 }
 
-}  // namespace
-
+// The body that computes exactly this call: formal inputs and outputs are those that the call lists,
+// in its order, typed as they are there; attributes are references (`@name`) where the text leaves
+// them open. FailedPrecondition, naming the node, where the op has no body for it.
 absl::StatusOr<Function> BodyOfCall(const Node& call, const OpDef& op) {
   PF_ASSIGN_OR_RETURN(const std::string text, op.Decompose(call));
   PF_ASSIGN_OR_RETURN(Function function, ParseFunction(text));
@@ -212,6 +213,8 @@ absl::StatusOr<Function> BodyOfCall(const Node& call, const OpDef& op) {
   }
   return function;
 }
+
+}  // namespace
 
 absl::StatusOr<std::string> CallBodies::DomainOf(const Node& call, const OpDef& op, Function body) {
   PF_ASSIGN_OR_RETURN(const std::string said_type, SaidType(call, op));

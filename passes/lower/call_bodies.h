@@ -14,11 +14,6 @@
 
 namespace pagefuse {
 
-// The body that computes exactly this call: formal inputs and outputs are those that the call lists,
-// in its order, typed as they are there; attributes are references (`@name`) where the text leaves
-// them open. FailedPrecondition, naming the node, where the op has no body for it.
-absl::StatusOr<Function> BodyOfCall(const Node& call, const OpDef& op);
-
 // The bodies of one model, each once. Overloads are of no use: ONNX Runtime before 1.30 ignores them
 // and runs the last body for every call, so a further body of an op is in a domain of its own.
 class CallBodies {

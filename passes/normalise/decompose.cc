@@ -7,24 +7,11 @@
 #include "pagefuse/ir/text/text.h"
 #include "pagefuse/ops/schema/default_attribute.h"
 #include "pagefuse/ops/schema/function_body.h"
+#include "pagefuse/ops/schema/port_checks.h"
 #include "pagefuse/passes/edit/splice_body.h"
 
 namespace pagefuse {
 namespace {
-
-void FillDefaults(Node& node, const OpDef& op) {
-  for (const AttributeDef& def : op.attributes()) {
-    if (node.attribute(def.name) != nullptr) continue;
-    if (auto value = DefaultAttribute(op, def.name)) node.SetAttribute(def.name, *value);
-  }
-}
-
-int PlaceOf(const std::vector<Port>& ports, std::string_view name) {
-  for (size_t i = 0; i < ports.size(); ++i) {
-    if (ports[i].name == name) return static_cast<int>(i);
-  }
-  return -1;
-}
 
 // A body lists the ports that it uses, by name.
 BodyPorts PortsByName(const Graph& body, const OpDef& op) {

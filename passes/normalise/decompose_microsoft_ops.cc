@@ -4,11 +4,8 @@
 //   y, present = com.microsoft.Attention <num_heads = H> (x, w, b, mask_index, past)
 //     =>  q, k, v = heads of the three parts of x w + b
 //         y, .. = Attention (q, k, v, Where (mask_index, 0, -10000), past[0], past[1])
-#include <algorithm>
-#include <string>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/edit/op_types.h"
 #include "pagefuse/passes/function_pass.h"

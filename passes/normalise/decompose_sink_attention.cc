@@ -4,10 +4,7 @@
 //
 //   y = pagefuse.SinkAttention (q [B, H, ..], k [B, G, T, D], v, mask, sinks)
 //     =>  .. (q, Reshape (Expand (Unsqueeze (k, 2))) [B, H, T, D], ..)
-#include <string>
 
-#include "pagefuse/base/status_macros.h"
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/passes/edit/graph_builder.h"
 #include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/edit/op_types.h"

@@ -1,6 +1,5 @@
 #include "pagefuse/passes/rewrite/condition_text.h"
 
-#include <algorithm>
 #include <cmath>
 #include <utility>
 

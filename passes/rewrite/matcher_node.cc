@@ -77,8 +77,7 @@ std::string AttributeText(const std::optional<Attribute>& attribute) {
 }
 
 bool SameFloats(const std::vector<float>& a, const std::vector<float>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](float x, float y) { return NumbersEqual(x, y); });
+  return std::ranges::equal(a, b, [](float x, float y) { return NumbersEqual(x, y); });
 }
 
 }  // namespace

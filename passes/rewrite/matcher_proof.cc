@@ -15,8 +15,7 @@ namespace pagefuse {
 namespace {
 
 bool SameDims(const std::vector<Dim>& a, const std::vector<Dim>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const Dim& x, const Dim& y) { return ProvablyEqual(x, y); });
+  return std::ranges::equal(a, b, [](const Dim& x, const Dim& y) { return ProvablyEqual(x, y); });
 }
 
 // Two view nodes of one op on the same input whose shape operands have equal contents.

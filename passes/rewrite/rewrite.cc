@@ -8,7 +8,6 @@
 #include "absl/strings/str_split.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/evaluate/evaluate.h"
 #include "pagefuse/ops/registry/registry.h"
 #include "pagefuse/ops/schema/default_attribute.h"

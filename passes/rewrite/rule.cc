@@ -8,7 +8,6 @@
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/text/text.h"
 #include "pagefuse/ops/registry/registry.h"
-#include "pagefuse/passes/edit/constants.h"
 #include "pagefuse/passes/edit/match_failure.h"
 #include "pagefuse/passes/rewrite/condition_text.h"
 #include "pagefuse/passes/rewrite/rule_impl.h"

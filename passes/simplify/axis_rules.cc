@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <optional>
 
 #include "pagefuse/passes/edit/axes.h"

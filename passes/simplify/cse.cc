@@ -10,7 +10,8 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
-#include "pagefuse/ir/tensor/absent_tensor.h"
+#include "pagefuse/ir/graph/content_key.h"
+#include "pagefuse/ops/schema/default_attribute.h"
 #include "pagefuse/ops/schema/foreign_op.h"
 #include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/function_pass.h"
@@ -23,45 +24,11 @@ namespace {
 // Initialisers above this size, or without data, are compared by their place in memory only.
 constexpr int64_t kMaxCompared = 64 << 10;
 
-template <typename T>
-void AppendBytes(std::string& key, const T& value) {
-  key.append(reinterpret_cast<const char*>(&value), sizeof(value));
-}
-
-// Type, dims and bytes of a tensor; nullopt if it is too large to compare.
-std::optional<std::string> TensorKey(const Tensor& tensor) {
-  std::string key = StrCat(DataTypeName(tensor.dtype()), DimsToString(tensor.dims()), ":");
-  if (tensor.dtype() == DataType::kString) {
-    for (const std::string& text : tensor.strings()) StrAppend(&key, text.size(), ":", text);
-  } else if (tensor.byte_size() <= kMaxCompared && !IsAbsent(tensor)) {
-    if (tensor.byte_size() > 0) {
-      key.append(static_cast<const char*>(tensor.data()), tensor.byte_size());
-    }
-  } else {
-    AppendBytes(key, tensor.data());
-  }
-  return key;
-}
-
-template <typename T>
-void AppendList(std::string& key, const std::vector<T>& values) {
-  AppendBytes(key, values.size());
-  for (const T& value : values) AppendBytes(key, value);
-}
-
-// Nullopt for attributes that are not compared (graphs, references, ...).
+// Nullopt for attributes that are not compared.
 std::optional<std::string> AttributeKey(const Attribute& attribute) {
   std::string key;
-  AppendBytes(key, attribute.value.index());
-  const auto& value = attribute.value;
-  if (const auto* x = std::get_if<float>(&value)) return AppendBytes(key, *x), key;
-  if (const auto* x = std::get_if<int64_t>(&value)) return AppendBytes(key, *x), key;
-  if (const auto* x = std::get_if<std::string>(&value)) return key + *x;
-  if (const auto* x = std::get_if<std::vector<float>>(&value)) return AppendList(key, *x), key;
-  if (const auto* x = std::get_if<std::vector<int64_t>>(&value)) return AppendList(key, *x), key;
-  if (const auto* x = std::get_if<Tensor>(&value)) return TensorKey(*x);
-  if (const auto* x = std::get_if<AttributeRef>(&value)) return StrCat(key, "@", x->name);
-  return std::nullopt;
+  if (const auto* ref = std::get_if<AttributeRef>(&attribute.value)) return StrCat("@", ref->name);
+  return AppendAttribute(key, attribute, kMaxCompared) ? std::optional(key) : std::nullopt;
 }
 
 class ValueNumbering {
@@ -88,15 +55,14 @@ class ValueNumbering {
       if (erased.contains(node)) continue;
       for (const Node* dead : EraseDead(node, context_.contents)) erased.insert(dead);
     }
-    changed = changed || !merged.empty();
-    return changed;
+    return changed || !merged.empty();
   }
 
  private:
   absl::StatusOr<bool> MergeInitializer(Value* value) {
-    auto key = TensorKey(*value->initializer());
-    if (!key.has_value()) return false;
-    const auto [it, inserted] = initializers_.emplace(*std::move(key), value);
+    std::string key;
+    AppendTensor(key, *value->initializer(), kMaxCompared);
+    const auto [it, inserted] = initializers_.emplace(std::move(key), value);
     if (inserted || !ReplaceValue(graph_, value, it->second)) return false;
     if (value->uses().empty() && !value->is_output()) {
       context_.contents.erase(value);
@@ -163,22 +129,9 @@ class ValueNumbering {
   }
 
   static bool IsDefault(const OpDef& op, std::string_view name, const Attribute& attribute) {
-    for (const AttributeDef& def : op.attributes()) {
-      if (def.name != name) continue;
-      if (const auto* x = std::get_if<int64_t>(&def.default_value)) {
-        const auto* y = std::get_if<int64_t>(&attribute.value);
-        return y != nullptr && *x == *y;
-      }
-      if (const auto* x = std::get_if<float>(&def.default_value)) {
-        const auto* y = std::get_if<float>(&attribute.value);
-        return y != nullptr && *x == *y;
-      }
-      if (const auto* x = std::get_if<std::string>(&def.default_value)) {
-        const auto* y = std::get_if<std::string>(&attribute.value);
-        return y != nullptr && *x == *y;
-      }
-    }
-    return false;
+    const auto value = DefaultAttribute(op, name);
+    const auto key = AttributeKey(attribute);
+    return value.has_value() && key.has_value() && key == AttributeKey(*value);
   }
 
   Model& model_;

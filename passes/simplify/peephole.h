@@ -4,12 +4,9 @@
 
 #include <memory>
 #include <optional>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
-
-#include "absl/status/statusor.h"
 
 #include "pagefuse/passes/edit/attributes.h"
 #include "pagefuse/passes/edit/axes.h"

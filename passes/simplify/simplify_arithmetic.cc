@@ -1,6 +1,5 @@
 // simplify-arithmetic: brings small arithmetic that exporters write in several ways to one form,
 // with the same bits.
-#include <algorithm>
 #include <utility>
 
 #include "pagefuse/passes/edit/constants.h"

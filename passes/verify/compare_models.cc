@@ -98,8 +98,7 @@ bool SameInterface(const Interface& a, const Interface& b) {
   const auto same_input = [&same](const Port& x, const Port& y) {
     return same(x, y) && x.dtype == y.dtype;
   };
-  return std::equal(a.inputs.begin(), a.inputs.end(), b.inputs.begin(), b.inputs.end(),
-                    same_input) &&
+  return std::ranges::equal(a.inputs, b.inputs, same_input) &&
          std::equal(a.outputs.begin(), a.outputs.end(), b.outputs.begin(), b.outputs.end(), same);
 }
 

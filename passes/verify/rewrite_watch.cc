@@ -1,6 +1,5 @@
 #include "pagefuse/passes/verify/rewrite_watch.h"
 
-#include <algorithm>
 #include <memory>
 #include <utility>
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/evaluate/evaluate.h"
 #include "pagefuse/passes/verify/compare_models.h"
 

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/plugin/custom_ops/hosted_op.h"
 #include "pagefuse/plugin/custom_ops/library_call.h"
 #include "pagefuse/plugin/custom_ops/row.h"

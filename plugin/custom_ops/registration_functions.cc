@@ -1,5 +1,4 @@
 // Domains of ops, the options of a session that they are added to, and the log.
-#include <algorithm>
 #include <cstdio>
 #include <memory>
 

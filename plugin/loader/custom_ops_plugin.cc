@@ -10,6 +10,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/plugin/custom_ops/library.h"
+#include "pagefuse/plugin/loader/native_plugin.h"
 
 namespace pagefuse {
 namespace {
@@ -32,12 +33,7 @@ absl::StatusOr<PluginContents> ReadCustomOpsPlugin(const std::string& file) {
   // Stays loaded: its ops refer to it.
   void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   void* register_ops = library == nullptr ? nullptr : dlsym(library, kRegisterCustomOps);
-  if (register_ops == nullptr) {
-    const char* error = dlerror();
-    absl::string_view text = error == nullptr ? "cannot be loaded" : error;
-    absl::ConsumePrefix(&text, StrCat(file, ": "));
-    return absl::InvalidArgumentError(text);
-  }
+  if (register_ops == nullptr) return LoaderError(file);
   PluginContents contents;
   contents.name = NameOf(file);
   contents.kind = "custom ops for ONNX Runtime";

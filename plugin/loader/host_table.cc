@@ -156,8 +156,6 @@ const pf_host* MakeHost(std::string_view plugin) {
   return &hosts->emplace_back(Host{Table(), std::string(plugin)}).table;
 }
 
-std::string TakeErrorText() { return std::exchange(error_text, {}); }
-
 absl::Status RunCallback(const std::function<pf_status()>& callback) {
   error_text.clear();
   pf_status status = PF_INTERNAL;
@@ -169,7 +167,7 @@ absl::Status RunCallback(const std::function<pf_status()>& callback) {
     error_text = "threw";
   }
   if (status == PF_OK) return absl::OkStatus();
-  std::string text = TakeErrorText();
+  std::string text = std::exchange(error_text, {});
   if (text.empty()) text = StrCat("failed with status ", status, " and no text");
   constexpr pf_status kLastCode = static_cast<pf_status>(absl::StatusCode::kUnauthenticated);
   const bool is_code = status > 0 && status <= kLastCode;

@@ -14,9 +14,6 @@ namespace pagefuse {
 // The table for a plug-in, which lives as long as the process.
 const pf_host* MakeHost(std::string_view plugin);
 
-// The text that the plug-in gave for the last error of this thread, which is then forgotten.
-std::string TakeErrorText();
-
 // Runs a callback, and makes its status and text a Status; of what it throws too.
 absl::Status RunCallback(const std::function<pf_status()>& callback);
 

@@ -112,14 +112,6 @@ pf_status AddCondition(pf_registrar* registrar, const pf_condition* condition) {
   return PF_OK;
 }
 
-// "undefined symbol: x" of "/a/b.so: undefined symbol: x".
-absl::Status LoaderError(const std::string& file) {
-  const char* error = dlerror();
-  absl::string_view text = error == nullptr ? "cannot be loaded" : error;
-  absl::ConsumePrefix(&text, StrCat(file, ": "));
-  return absl::InvalidArgumentError(text);
-}
-
 bool IsName(const char* name) {
   if (name == nullptr || *name == '\0') return false;
   return std::all_of(name, name + std::strlen(name), [](unsigned char c) {
@@ -128,6 +120,13 @@ bool IsName(const char* name) {
 }
 
 }  // namespace
+
+absl::Status LoaderError(const std::string& file) {
+  const char* error = dlerror();
+  absl::string_view text = error == nullptr ? "cannot be loaded" : error;
+  absl::ConsumePrefix(&text, StrCat(file, ": "));
+  return absl::InvalidArgumentError(text);
+}
 
 absl::StatusOr<PluginContents> ReadNativePlugin(const std::string& path, const std::string& file,
                                                 const ElfFile& object) {

@@ -16,4 +16,7 @@ namespace pagefuse {
 absl::StatusOr<PluginContents> ReadNativePlugin(const std::string& path, const std::string& file,
                                                 const ElfFile& object);
 
+// What dlopen or dlsym said last: "undefined symbol: x" of "/a/b.so: undefined symbol: x".
+absl::Status LoaderError(const std::string& file);
+
 }  // namespace pagefuse

@@ -7,6 +7,7 @@
 #include "pagefuse/ops/evaluate/evaluate.h"
 #include "pagefuse/ops/schema/output_bytes.h"
 #include "pagefuse/ops/schema/packing.h"
+#include "pagefuse/ops/schema/shape_checks.h"
 
 namespace pagefuse::ort {
 namespace {
@@ -107,13 +108,11 @@ absl::StatusOr<std::shared_ptr<NodeKernel::Choice>> NodeKernel::ChoiceFor(
 absl::StatusOr<std::vector<TensorArg>> NodeKernel::InferOutputs(
     const Node& node, const std::vector<TensorArg>& inputs) const {
   std::vector<Tensor> contents(inputs.size());
-  std::vector<ShapeContext::Known> known(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].present()) continue;
     PF_ASSIGN_OR_RETURN(contents[i], Borrowed(inputs[i]));
-    known[i] = {inputs[i].dtype, Shape::FromInts(inputs[i].dims), std::nullopt, &contents[i]};
   }
-  ShapeContext context(node, op_.since(), std::move(known));
+  ShapeContext context(node, op_.since(), KnownOf(contents));
   PF_RETURN_IF_ERROR(op_.Infer(context));
   std::vector<TensorArg> outputs(node.num_outputs());
   for (int i = 0; i < node.num_outputs(); ++i) {

@@ -120,82 +120,73 @@ struct Function<Result(Args...)> {
   }
 };
 
-// Null is success. Whoever gets a status releases it.
-// Names of dims that are symbols, empty for others; they last as long as the object.
-inline constexpr Function<Status*(ErrorCode, const char*)> kCreateStatus{0};
+// One that answers with a status: null is success. Whoever gets a status releases it.
+template <typename... Args>
+using Call = Function<Status*(Args...)>;
+
+inline constexpr Call<ErrorCode, const char*> kCreateStatus{0};
 inline constexpr Function<ErrorCode(const Status*)> kGetErrorCode{1};
 inline constexpr Function<const char*(const Status*)> kGetErrorMessage{2};
-inline constexpr Function<Status*(LoggingLevel, const char*, Env**)> kCreateEnv{3};
-inline constexpr Function<Status*(LoggingFunction, void*, LoggingLevel, const char*, Env**)>
+inline constexpr Call<LoggingLevel, const char*, Env**> kCreateEnv{3};
+inline constexpr Call<LoggingFunction, void*, LoggingLevel, const char*, Env**>
     kCreateEnvWithCustomLogger{4};
-inline constexpr Function<Status*(const Env*, const char*, const SessionOptions*, Session**)>
-    kCreateSession{7};
-inline constexpr Function<Status*(Session*, const RunOptions*, const char* const*,
-                                  const Value* const*, size_t, const char* const*, size_t, Value**)>
+inline constexpr Call<const Env*, const char*, const SessionOptions*, Session**> kCreateSession{7};
+inline constexpr Call<Session*, const RunOptions*, const char* const*, const Value* const*, size_t,
+                      const char* const*, size_t, Value**>
     kRun{9};
-inline constexpr Function<Status*(SessionOptions**)> kCreateSessionOptions{10};
-inline constexpr Function<Status*(SessionOptions*, int)> kSetIntraOpNumThreads{24};
-inline constexpr Function<Status*(const char*, CustomOpDomain**)> kCreateCustomOpDomain{26};
-inline constexpr Function<Status*(CustomOpDomain*, const CustomOp*)> kCustomOpDomainAdd{27};
-inline constexpr Function<Status*(SessionOptions*, CustomOpDomain*)> kAddCustomOpDomain{28};
-inline constexpr Function<Status*(SessionOptions*, const char*, void**)> kRegisterCustomOpsLibrary{
-    29};
-inline constexpr Function<Status*(Allocator*, const int64_t*, size_t, ElementType, Value**)>
+inline constexpr Call<SessionOptions**> kCreateSessionOptions{10};
+inline constexpr Call<SessionOptions*, int> kSetIntraOpNumThreads{24};
+inline constexpr Call<const char*, CustomOpDomain**> kCreateCustomOpDomain{26};
+inline constexpr Call<CustomOpDomain*, const CustomOp*> kCustomOpDomainAdd{27};
+inline constexpr Call<SessionOptions*, CustomOpDomain*> kAddCustomOpDomain{28};
+inline constexpr Call<SessionOptions*, const char*, void**> kRegisterCustomOpsLibrary{29};
+inline constexpr Call<Allocator*, const int64_t*, size_t, ElementType, Value**>
     kCreateTensorAsOrtValue{48};
-inline constexpr Function<Status*(const MemoryInfo*, void*, size_t, const int64_t*, size_t,
-                                  ElementType, Value**)>
+inline constexpr Call<const MemoryInfo*, void*, size_t, const int64_t*, size_t, ElementType,
+                      Value**>
     kCreateTensorWithDataAsOrtValue{49};
-inline constexpr Function<Status*(const Value*, int*)> kIsTensor{50};
-inline constexpr Function<Status*(Value*, void**)> kGetTensorMutableData{51};
-inline constexpr Function<Status*(Value*, const char* const*, size_t)> kFillStringTensor{52};
-inline constexpr Function<Status*(const Value*, size_t*)> kGetStringTensorDataLength{53};
-inline constexpr Function<Status*(const Value*, void*, size_t, size_t*, size_t)>
-    kGetStringTensorContent{54};
-inline constexpr Function<Status*(const TypeInfo*, const TensorTypeAndShapeInfo**)>
-    kCastTypeInfoToTensorInfo{55};
-inline constexpr Function<Status*(const TypeInfo*, ValueType*)> kGetOnnxTypeFromTypeInfo{56};
-inline constexpr Function<Status*(TensorTypeAndShapeInfo**)> kCreateTensorTypeAndShapeInfo{57};
-inline constexpr Function<Status*(TensorTypeAndShapeInfo*, ElementType)> kSetTensorElementType{58};
-inline constexpr Function<Status*(TensorTypeAndShapeInfo*, const int64_t*, size_t)> kSetDimensions{
-    59};
-inline constexpr Function<Status*(const TensorTypeAndShapeInfo*, ElementType*)>
-    kGetTensorElementType{60};
-inline constexpr Function<Status*(const TensorTypeAndShapeInfo*, size_t*)> kGetDimensionsCount{61};
-inline constexpr Function<Status*(const TensorTypeAndShapeInfo*, int64_t*, size_t)> kGetDimensions{
-    62};
-inline constexpr Function<Status*(const TensorTypeAndShapeInfo*, const char**, size_t)>
-    kGetSymbolicDimensions{63};
-inline constexpr Function<Status*(const TensorTypeAndShapeInfo*, size_t*)>
-    kGetTensorShapeElementCount{64};
-inline constexpr Function<Status*(const Value*, TensorTypeAndShapeInfo**)> kGetTensorTypeAndShape{
-    65};
-inline constexpr Function<Status*(const Value*, TypeInfo**)> kGetTypeInfo{66};
-inline constexpr Function<Status*(const Value*, ValueType*)> kGetValueType{67};
+inline constexpr Call<const Value*, int*> kIsTensor{50};
+inline constexpr Call<Value*, void**> kGetTensorMutableData{51};
+inline constexpr Call<Value*, const char* const*, size_t> kFillStringTensor{52};
+inline constexpr Call<const Value*, size_t*> kGetStringTensorDataLength{53};
+inline constexpr Call<const Value*, void*, size_t, size_t*, size_t> kGetStringTensorContent{54};
+inline constexpr Call<const TypeInfo*, const TensorTypeAndShapeInfo**> kCastTypeInfoToTensorInfo{
+    55};
+inline constexpr Call<const TypeInfo*, ValueType*> kGetOnnxTypeFromTypeInfo{56};
+inline constexpr Call<TensorTypeAndShapeInfo**> kCreateTensorTypeAndShapeInfo{57};
+inline constexpr Call<TensorTypeAndShapeInfo*, ElementType> kSetTensorElementType{58};
+inline constexpr Call<TensorTypeAndShapeInfo*, const int64_t*, size_t> kSetDimensions{59};
+inline constexpr Call<const TensorTypeAndShapeInfo*, ElementType*> kGetTensorElementType{60};
+inline constexpr Call<const TensorTypeAndShapeInfo*, size_t*> kGetDimensionsCount{61};
+inline constexpr Call<const TensorTypeAndShapeInfo*, int64_t*, size_t> kGetDimensions{62};
+// Names of dims that are symbols, empty for others; they last as long as the object.
+inline constexpr Call<const TensorTypeAndShapeInfo*, const char**, size_t> kGetSymbolicDimensions{
+    63};
+inline constexpr Call<const TensorTypeAndShapeInfo*, size_t*> kGetTensorShapeElementCount{64};
+inline constexpr Call<const Value*, TensorTypeAndShapeInfo**> kGetTensorTypeAndShape{65};
+inline constexpr Call<const Value*, TypeInfo**> kGetTypeInfo{66};
+inline constexpr Call<const Value*, ValueType*> kGetValueType{67};
 inline constexpr Function<Status*(const char*, int allocator, int id, int memory, MemoryInfo**)>
     kCreateMemoryInfo{68};
 inline constexpr Function<Status*(int allocator, int memory, MemoryInfo**)> kCreateCpuMemoryInfo{
     69};
-inline constexpr Function<Status*(const MemoryInfo*, const MemoryInfo*, int*)> kCompareMemoryInfo{
-    70};
-inline constexpr Function<Status*(const MemoryInfo*, const char**)> kMemoryInfoGetName{71};
-inline constexpr Function<Status*(const MemoryInfo*, int*)> kMemoryInfoGetId{72};
-inline constexpr Function<Status*(const MemoryInfo*, int*)> kMemoryInfoGetMemType{73};
-inline constexpr Function<Status*(const MemoryInfo*, int*)> kMemoryInfoGetType{74};
-inline constexpr Function<Status*(Allocator*, size_t, void**)> kAllocatorAlloc{75};
-inline constexpr Function<Status*(Allocator*, void*)> kAllocatorFree{76};
-inline constexpr Function<Status*(const Allocator*, const MemoryInfo**)> kAllocatorGetInfo{77};
-inline constexpr Function<Status*(Allocator**)> kGetAllocatorWithDefaultOptions{78};
-inline constexpr Function<Status*(const KernelInfo*, const char*, float*)>
-    kKernelInfoGetAttributeFloat{85};
-inline constexpr Function<Status*(const KernelInfo*, const char*, int64_t*)>
-    kKernelInfoGetAttributeInt64{86};
-inline constexpr Function<Status*(const KernelInfo*, const char*, char*, size_t*)>
-    kKernelInfoGetAttributeString{87};
-inline constexpr Function<Status*(const KernelContext*, size_t*)> kKernelContextGetInputCount{88};
-inline constexpr Function<Status*(const KernelContext*, size_t*)> kKernelContextGetOutputCount{89};
-inline constexpr Function<Status*(const KernelContext*, size_t, const Value**)>
-    kKernelContextGetInput{90};
-inline constexpr Function<Status*(KernelContext*, size_t, const int64_t*, size_t, Value**)>
+inline constexpr Call<const MemoryInfo*, const MemoryInfo*, int*> kCompareMemoryInfo{70};
+inline constexpr Call<const MemoryInfo*, const char**> kMemoryInfoGetName{71};
+inline constexpr Call<const MemoryInfo*, int*> kMemoryInfoGetId{72};
+inline constexpr Call<const MemoryInfo*, int*> kMemoryInfoGetMemType{73};
+inline constexpr Call<const MemoryInfo*, int*> kMemoryInfoGetType{74};
+inline constexpr Call<Allocator*, size_t, void**> kAllocatorAlloc{75};
+inline constexpr Call<Allocator*, void*> kAllocatorFree{76};
+inline constexpr Call<const Allocator*, const MemoryInfo**> kAllocatorGetInfo{77};
+inline constexpr Call<Allocator**> kGetAllocatorWithDefaultOptions{78};
+inline constexpr Call<const KernelInfo*, const char*, float*> kKernelInfoGetAttributeFloat{85};
+inline constexpr Call<const KernelInfo*, const char*, int64_t*> kKernelInfoGetAttributeInt64{86};
+inline constexpr Call<const KernelInfo*, const char*, char*, size_t*> kKernelInfoGetAttributeString{
+    87};
+inline constexpr Call<const KernelContext*, size_t*> kKernelContextGetInputCount{88};
+inline constexpr Call<const KernelContext*, size_t*> kKernelContextGetOutputCount{89};
+inline constexpr Call<const KernelContext*, size_t, const Value**> kKernelContextGetInput{90};
+inline constexpr Call<KernelContext*, size_t, const int64_t*, size_t, Value**>
     kKernelContextGetOutput{91};
 inline constexpr Function<void(Env*)> kReleaseEnv{92};
 inline constexpr Function<void(Status*)> kReleaseStatus{93};
@@ -206,71 +197,56 @@ inline constexpr Function<void(TypeInfo*)> kReleaseTypeInfo{98};
 inline constexpr Function<void(TensorTypeAndShapeInfo*)> kReleaseTensorTypeAndShapeInfo{99};
 inline constexpr Function<void(SessionOptions*)> kReleaseSessionOptions{100};
 inline constexpr Function<void(CustomOpDomain*)> kReleaseCustomOpDomain{101};
-inline constexpr Function<Status*(SessionOptions*, const char*, const char*)>
-    kAddSessionConfigEntry{130};
+inline constexpr Call<SessionOptions*, const char*, const char*> kAddSessionConfigEntry{130};
 inline constexpr Function<void(Allocator*)> kReleaseAllocator{132};
-inline constexpr Function<Status*(const KernelInfo*, const char*, float*, size_t*)>
+inline constexpr Call<const KernelInfo*, const char*, float*, size_t*>
     kKernelInfoGetAttributeFloats{162};
-inline constexpr Function<Status*(const KernelInfo*, const char*, int64_t*, size_t*)>
+inline constexpr Call<const KernelInfo*, const char*, int64_t*, size_t*>
     kKernelInfoGetAttributeInt64s{163};
-inline constexpr Function<Status*(const Value*, int*)> kHasValue{192};
-inline constexpr Function<Status*(const KernelContext*, void**)> kKernelContextGetGpuComputeStream{
-    193};
-inline constexpr Function<Status*(const Value*, const MemoryInfo**)> kGetTensorMemoryInfo{194};
+inline constexpr Call<const Value*, int*> kHasValue{192};
+inline constexpr Call<const KernelContext*, void**> kKernelContextGetGpuComputeStream{193};
+inline constexpr Call<const Value*, const MemoryInfo**> kGetTensorMemoryInfo{194};
 inline constexpr Function<void(const MemoryInfo*, int*)> kMemoryInfoGetDeviceType{225};
-inline constexpr Function<Status*(const KernelInfo*, size_t*)> kKernelInfoGetInputCount{230};
-inline constexpr Function<Status*(const KernelInfo*, size_t*)> kKernelInfoGetOutputCount{231};
-inline constexpr Function<Status*(const KernelInfo*, size_t, char*, size_t*)>
-    kKernelInfoGetInputName{232};
-inline constexpr Function<Status*(const KernelInfo*, size_t, char*, size_t*)>
-    kKernelInfoGetOutputName{233};
-inline constexpr Function<Status*(const KernelInfo*, size_t, TypeInfo**)>
-    kKernelInfoGetInputTypeInfo{234};
-inline constexpr Function<Status*(const KernelInfo*, size_t, TypeInfo**)>
-    kKernelInfoGetOutputTypeInfo{235};
-inline constexpr Function<Status*(const KernelInfo*, const char*, Allocator*, Value**)>
+inline constexpr Call<const KernelInfo*, size_t*> kKernelInfoGetInputCount{230};
+inline constexpr Call<const KernelInfo*, size_t*> kKernelInfoGetOutputCount{231};
+inline constexpr Call<const KernelInfo*, size_t, char*, size_t*> kKernelInfoGetInputName{232};
+inline constexpr Call<const KernelInfo*, size_t, char*, size_t*> kKernelInfoGetOutputName{233};
+inline constexpr Call<const KernelInfo*, size_t, TypeInfo**> kKernelInfoGetInputTypeInfo{234};
+inline constexpr Call<const KernelInfo*, size_t, TypeInfo**> kKernelInfoGetOutputTypeInfo{235};
+inline constexpr Call<const KernelInfo*, const char*, Allocator*, Value**>
     kKernelInfoGetAttributeTensor{236};
-inline constexpr Function<Status*(const SessionOptions*, const char*, int*)> kHasSessionConfigEntry{
-    237};
-inline constexpr Function<Status*(const SessionOptions*, const char*, char*, size_t*)>
-    kGetSessionConfigEntry{238};
-inline constexpr Function<Status*(const KernelInfo*, char*, size_t*)> kKernelInfoGetNodeName{244};
-inline constexpr Function<Status*(const KernelInfo*, const Logger**)> kKernelInfoGetLogger{245};
-inline constexpr Function<Status*(const KernelContext*, const Logger**)> kKernelContextGetLogger{
-    246};
-inline constexpr Function<Status*(const Logger*, LoggingLevel, const char*, const char*, int,
-                                  const char*)>
+inline constexpr Call<const SessionOptions*, const char*, int*> kHasSessionConfigEntry{237};
+inline constexpr Call<const SessionOptions*, const char*, char*, size_t*> kGetSessionConfigEntry{
+    238};
+inline constexpr Call<const KernelInfo*, char*, size_t*> kKernelInfoGetNodeName{244};
+inline constexpr Call<const KernelInfo*, const Logger**> kKernelInfoGetLogger{245};
+inline constexpr Call<const KernelContext*, const Logger**> kKernelContextGetLogger{246};
+inline constexpr Call<const Logger*, LoggingLevel, const char*, const char*, int, const char*>
     kLoggerLogMessage{247};
-inline constexpr Function<Status*(const Logger*, LoggingLevel*)> kLoggerGetLoggingSeverityLevel{
-    248};
-inline constexpr Function<Status*(const KernelInfo*, size_t, int*, const Value**)>
-    kKernelInfoGetConstantInput{249};
-inline constexpr Function<Status*(const KernelContext*, const MemoryInfo*, Allocator**)>
+inline constexpr Call<const Logger*, LoggingLevel*> kLoggerGetLoggingSeverityLevel{248};
+inline constexpr Call<const KernelInfo*, size_t, int*, const Value**> kKernelInfoGetConstantInput{
+    249};
+inline constexpr Call<const KernelContext*, const MemoryInfo*, Allocator**>
     kKernelContextGetAllocator{253};
 inline constexpr Function<const char*()> kGetBuildInfoString{254};
 inline constexpr Function<Status*(const KernelContext*, int version, int id, void**)>
     kKernelContextGetResource{265};
-inline constexpr Function<Status*(const ShapeInferContext*, size_t*)>
-    kShapeInferContextGetInputCount{267};
-inline constexpr Function<Status*(const ShapeInferContext*, size_t, TensorTypeAndShapeInfo**)>
+inline constexpr Call<const ShapeInferContext*, size_t*> kShapeInferContextGetInputCount{267};
+inline constexpr Call<const ShapeInferContext*, size_t, TensorTypeAndShapeInfo**>
     kShapeInferContextGetInputTypeShape{268};
-inline constexpr Function<Status*(const ShapeInferContext*, const char*, const OpAttr**)>
+inline constexpr Call<const ShapeInferContext*, const char*, const OpAttr**>
     kShapeInferContextGetAttribute{269};
-inline constexpr Function<Status*(const ShapeInferContext*, size_t, const TensorTypeAndShapeInfo*)>
+inline constexpr Call<const ShapeInferContext*, size_t, const TensorTypeAndShapeInfo*>
     kShapeInferContextSetOutputTypeShape{270};
-inline constexpr Function<Status*(TensorTypeAndShapeInfo*, const char**, size_t)>
-    kSetSymbolicDimensions{271};
-inline constexpr Function<Status*(const OpAttr*, OpAttrType, void*, size_t, size_t*)> kReadOpAttr{
-    272};
-inline constexpr Function<Status*(const KernelContext*, void (*)(void*, size_t), size_t, size_t,
-                                  void*)>
+inline constexpr Call<TensorTypeAndShapeInfo*, const char**, size_t> kSetSymbolicDimensions{271};
+inline constexpr Call<const OpAttr*, OpAttrType, void*, size_t, size_t*> kReadOpAttr{272};
+inline constexpr Call<const KernelContext*, void (*)(void*, size_t), size_t, size_t, void*>
     kKernelContextParallelFor{274};
-
-inline constexpr Function<Status*(const KernelContext*, const MemoryInfo*, size_t, void**)>
+inline constexpr Call<const KernelContext*, const MemoryInfo*, size_t, void**>
     kKernelContextGetScratchBuffer{277};
 inline constexpr Function<Status*(const KernelInfo*, int memory, Allocator**)>
     kKernelInfoGetAllocator{278};
-inline constexpr Function<Status*(const Value*, size_t*)> kGetTensorSizeInBytes{318};
-inline constexpr Function<Status*(const Value*, const void**)> kGetTensorData{378};
+inline constexpr Call<const Value*, size_t*> kGetTensorSizeInBytes{318};
+inline constexpr Call<const Value*, const void**> kGetTensorData{378};
 
 }  // namespace pagefuse::ort

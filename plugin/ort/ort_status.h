@@ -2,8 +2,6 @@
 #pragma once
 
 #include <exception>
-#include <string>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "plugin/ort/ort_abi.h"

@@ -22,6 +22,12 @@ std::vector<std::string> Matches(std::string_view pattern, std::string_view text
   return found;
 }
 
+int64_t NumPoints(const CodePointSet& set) {
+  int64_t points = 0;
+  for (const auto& [first, last] : set.ranges()) points += last - first + 1;
+  return points;
+}
+
 TEST(UnicodeClasses, HaveEveryCodePointOnce) {
   std::vector<int> owners(kLastCodePoint + 1);
   for (std::string_view name : {"L", "M", "N", "P", "S", "Z", "C"}) {
@@ -41,6 +47,20 @@ TEST(UnicodeClasses, KnowUnicode16) {
   EXPECT_TRUE(WordCharacters().Contains(0x24B6));
   EXPECT_FALSE(CategorySet("Lx"));
   EXPECT_FALSE(CategorySet(""));
+}
+
+TEST(UnicodeClasses, TellCasesThatTakeTurnsApart) {
+  const CodePointSet upper = *CategorySet("Lu");
+  const CodePointSet lower = *CategorySet("Ll");
+  for (char32_t point = 0x100; point <= 0x136; point += 2) {
+    EXPECT_TRUE(upper.Contains(point) && !lower.Contains(point)) << int64_t{point};
+    EXPECT_TRUE(lower.Contains(point + 1) && !upper.Contains(point + 1)) << int64_t{point};
+  }
+  EXPECT_TRUE(lower.Contains(0x138));
+  EXPECT_TRUE(upper.Contains(0x139));
+  // The totals of DerivedGeneralCategory.txt.
+  EXPECT_EQ(NumPoints(upper), 1858);
+  EXPECT_EQ(NumPoints(lower), 2258);
 }
 
 TEST(UnicodeClasses, AddJoinsRangesThatTouch) {

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/text/tokenizer/byte_level.h"
 
 namespace pagefuse {

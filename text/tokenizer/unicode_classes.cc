@@ -11,6 +11,7 @@ namespace {
 enum Category : uint8_t {
   kCc, kCf, kCn, kCo, kCs, kLl, kLm, kLo, kLt, kLu, kMc, kMe, kMn, kNd, kNl, kNo,
   kPc, kPd, kPe, kPf, kPi, kPo, kPs, kSc, kSk, kSm, kSo, kZl, kZp, kZs,
+  kLuLl,  // Lu and Ll in turn
 };
 constexpr std::array<std::string_view, 30> kNames = {
   "Cc", "Cf", "Cn", "Co", "Cs", "Ll", "Lm", "Lo", "Lt", "Lu", "Mc", "Me", "Mn", "Nd", "Nl", "No",
@@ -40,9 +41,8 @@ bool Belongs(std::string_view category, std::string_view name) {
 
 void CodePointSet::Add(char32_t first, char32_t last) {
   // The ranges that touch the new one become part of it.
-  auto begin = std::find_if(ranges_.begin(), ranges_.end(), [&](const Range& range) {
-    return range.last >= first || range.last + 1 == first;
-  });
+  auto begin = std::ranges::find_if(
+      ranges_, [&](const Range& range) { return range.last >= first || range.last + 1 == first; });
   auto end = begin;
   for (; end != ranges_.end() && end->first <= last + 1; ++end) {
     first = std::min(first, end->first);
@@ -79,9 +79,14 @@ std::optional<CodePointSet> CategorySet(std::string_view name) {
   if (!known) return std::nullopt;
   CodePointSet set;
   for (size_t i = 0; i < std::size(kRuns); ++i) {
-    if (!Belongs(kNames[kRuns[i].category], name)) continue;
+    const Run& run = kRuns[i];
     const char32_t next = i + 1 < std::size(kRuns) ? kRuns[i + 1].first : kLastCodePoint + 1;
-    set.Add(kRuns[i].first, next - 1);
+    const bool in_turn = run.category == kLuLl;
+    const char32_t step = in_turn ? 1 : next - run.first;
+    for (char32_t first = run.first; first < next; first += step) {
+      const Category other = (first - run.first) % 2 == 0 ? kLu : kLl;
+      if (Belongs(kNames[in_turn ? other : run.category], name)) set.Add(first, first + step - 1);
+    }
   }
   return set;
 }

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "tools/author/report_page.h"
 #include "tools/cli/output.h"
 #include "tools/cli/plugins.h"
 #include "tools/cli/subcommand.h"
@@ -30,23 +30,18 @@ struct Ran {
   std::vector<std::string> failures;
 };
 
-std::string Xml(std::string_view text) {
-  return absl::StrReplaceAll(AbslView(text),
-                             {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}});
-}
-
 std::string JUnit(const std::vector<Ran>& ran, int failed) {
   std::string text =
       StrCat("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"pagefuse\"",
              " tests=\"", ran.size(), "\" failures=\"", failed, "\">\n");
   for (const Ran& test : ran) {
-    StrAppend(&text, "  <testcase name=\"", Xml(test.path), "\"");
+    StrAppend(&text, "  <testcase name=\"", EscapeHtml(test.path), "\"");
     if (test.failures.empty()) {
       text += "/>\n";
       continue;
     }
-    text += "><failure message=\"" + Xml(test.failures.front()) + "\">";
-    for (const std::string& failure : test.failures) StrAppend(&text, Xml(failure), "\n");
+    text += "><failure message=\"" + EscapeHtml(test.failures.front()) + "\">";
+    for (const std::string& failure : test.failures) StrAppend(&text, EscapeHtml(failure), "\n");
     text += "</failure></testcase>\n";
   }
   return text + "</testsuite>\n";

@@ -15,6 +15,7 @@
 #include "pagefuse/ir/graph/absent_data.h"
 #include "pagefuse/ops/infer/infer.h"
 #include "pagefuse/ops/registry/registry.h"
+#include "pagefuse/passes/edit/graph_snapshot.h"
 #include "pagefuse/passes/pipeline/pipeline_names.h"
 
 namespace pagefuse::tools {
@@ -27,10 +28,6 @@ struct Flags {
   bool json = false;
 };
 
-std::string Describe(const Value& value) {
-  return StrCat(DataTypeName(value.dtype()), value.shape() ? value.shape()->ToString() : "[...]");
-}
-
 // `inferred`: what inference said of the model.
 nlohmann::ordered_json Summary(const Model& model, const absl::Status& inferred) {
   nlohmann::ordered_json json;
@@ -40,17 +37,13 @@ nlohmann::ordered_json Summary(const Model& model, const absl::Status& inferred)
   }
   json["producer"] = model.producer_name;
   json["graph"] = model.graph->name;
-  for (const Value* input : model.graph->inputs()) json["inputs"][input->name()] = Describe(*input);
+  for (const Value* input : model.graph->inputs()) json["inputs"][input->name()] = TypeText(*input);
   for (const Value* output : model.graph->outputs()) {
-    json["outputs"][output->name()] = Describe(*output);
+    json["outputs"][output->name()] = TypeText(*output);
   }
   json["nodes"] = model.graph->num_nodes();
   std::map<std::string, int> ops;
-  for (const auto& node : model.graph->nodes()) {
-    const std::string op =
-        node->domain().empty() ? node->op_type() : node->domain() + "." + node->op_type();
-    ++ops[op];
-  }
+  for (const auto& node : model.graph->nodes()) ++ops[OpName(*node)];
   json["ops"] = ops;
   int64_t bytes = 0;
   const auto initializers = model.graph->initializers();

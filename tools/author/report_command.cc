@@ -9,7 +9,6 @@
 #include "tools/cli/subcommand.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/graph/absent_data.h"
 
 namespace pagefuse::tools {

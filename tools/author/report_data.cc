@@ -12,6 +12,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/graph/absent_data.h"
+#include "pagefuse/passes/edit/graph_snapshot.h"
 #include "pagefuse/runtime/paged_model.h"
 
 namespace pagefuse::tools {
@@ -27,11 +28,7 @@ int64_t ConstantBytes(const Model& model) {
 
 ReportJson Ports(const std::vector<Value*>& values) {
   ReportJson ports = ReportJson::array();
-  for (const Value* value : values) {
-    ports.push_back(StrCat(DataTypeName(value->dtype()),
-                           value->shape() ? value->shape()->ToString() : "[...]", " ",
-                           value->name()));
-  }
+  for (const Value* value : values) ports.push_back(StrCat(TypeText(*value), " ", value->name()));
   return ports;
 }
 
@@ -135,8 +132,7 @@ ReportJson TimesOf(const Session& session, double milliseconds, const CacheTraff
   double all = 0;
   for (const NodeProfile& profile : session.Profile()) {
     const Node& node = *profile.node;
-    Sum& sum = sums[StrCat(node.domain().empty() ? "" : node.domain() + ".", node.op_type(), " (",
-                           profile.kernel, ")")];
+    Sum& sum = sums[StrCat(OpName(node), " (", profile.kernel, ")")];
     sum.us += profile.duration_us;
     sum.constants += BytesRead(node);
     const CacheTraffic::Bytes moved = cache.OfNode(node);

@@ -8,6 +8,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/evaluate/evaluate.h"
+#include "pagefuse/ops/schema/port_checks.h"
 
 namespace pagefuse {
 namespace {
@@ -63,11 +64,8 @@ Json AttributeOf(const Node& node, const std::string& name) {
   };
   if (const Attribute* attribute = node.attribute(name)) return value(attribute->value);
   const OpDef* op = OpRegistry::Global().Find(node.domain(), node.op_type(), 1);
-  if (!op) return nullptr;
-  for (const AttributeDef& def : op->attributes()) {
-    if (def.name == name) return value(def.default_value);
-  }
-  return nullptr;
+  const int place = op == nullptr ? -1 : PlaceOf(op->attributes(), name);
+  return place < 0 ? nullptr : value(op->attributes()[place].default_value);
 }
 
 bool SameJson(const Json& a, const Json& b) {

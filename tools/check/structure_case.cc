@@ -27,8 +27,8 @@ absl::StatusOr<int64_t> DataBytes(const fs::path& list) {
   return absl::InvalidArgumentError(StrCat("\"", list.string(), "\": expected data_bytes"));
 }
 
-}  // namespace
-
+// Loads `folder`/model.onnx. Weights that are not there, as `folder`/initializers.json lists them
+// (`data_bytes`), are zeros that take no memory. NotFound or InvalidArgument naming the file.
 absl::StatusOr<Model> LoadStructure(const std::string& folder) {
   const fs::path from(folder);
   const fs::path list = from / "initializers.json";
@@ -46,6 +46,8 @@ absl::StatusOr<Model> LoadStructure(const std::string& folder) {
   if (error) return absl::InternalError(StrCat("no copy of \"", folder, "\": ", error.message()));
   return LoadModel((copy.path() / "model.onnx").string());
 }
+
+}  // namespace
 
 absl::Status CheckStructure(const std::string& folder) {
   PF_ASSIGN_OR_RETURN(Model model, LoadStructure(folder));

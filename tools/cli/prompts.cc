@@ -39,13 +39,6 @@ std::vector<int64_t> EncodeBytes(const std::string& text, std::optional<int64_t>
   return ids;
 }
 
-absl::Status CheckBytes(int64_t vocabulary) {
-  if (vocabulary == 256) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      StrCat("expected token ids: text is for byte vocabularies of 256 tokens, and this model has ",
-             vocabulary));
-}
-
 absl::StatusOr<std::vector<std::vector<int64_t>>> ReadPrompts(const std::string& path,
                                                               const ModelConfig& config,
                                                               int64_t vocabulary) {
@@ -56,10 +49,11 @@ absl::StatusOr<std::vector<std::vector<int64_t>>> ReadPrompts(const std::string&
       PF_ASSIGN_OR_RETURN(prompts.emplace_back(), ParseIds(std::string(line)));
       continue;
     }
-    const absl::Status bytes = CheckBytes(vocabulary);
-    if (!bytes.ok()) {
-      return absl::InvalidArgumentError(
-          StrCat("\"", path, "\": ", StdView(bytes.message()), ", got \"", StdView(line), "\""));
+    if (vocabulary != 256) {
+      return absl::InvalidArgumentError(StrCat(
+          "\"", path,
+          "\": expected token ids: text is for byte vocabularies of 256 tokens, and this model has ",
+          vocabulary, ", got \"", StdView(line), "\""));
     }
     prompts.push_back(EncodeBytes(std::string(line), config.begin_token));
   }

@@ -20,9 +20,6 @@ absl::StatusOr<std::vector<int64_t>> ReadIds(const std::string& text);
 // A token is a byte, with the beginning-of-sequence token in front.
 std::vector<int64_t> EncodeBytes(const std::string& text, std::optional<int64_t> begin);
 
-// InvalidArgument unless the vocabulary is one of bytes.
-absl::Status CheckBytes(int64_t vocabulary);
-
 // A file of prompts, one a line: ids with commas, or text of a byte vocabulary. InvalidArgument if
 // there is none.
 absl::StatusOr<std::vector<std::vector<int64_t>>> ReadPrompts(const std::string& path,

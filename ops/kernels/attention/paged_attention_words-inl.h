@@ -13,7 +13,6 @@
 #define PAGEFUSE_KERNELS_ATTENTION_PAGED_ATTENTION_WORDS_INL_H_
 #endif
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>

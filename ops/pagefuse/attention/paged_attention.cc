@@ -6,14 +6,10 @@
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention_call.h"
 #include "pagefuse/ops/pagefuse/cache/cache_ports.h"
+#include "pagefuse/ops/schema/shape_checks.h"
 
 namespace pagefuse {
 namespace {
-
-absl::Status AttributeError(const Node& node, std::string_view attribute, std::string_view what) {
-  return absl::InvalidArgumentError(
-      StrCat(node.Description(), ": attribute \"", attribute, "\": ", what));
-}
 
 absl::Status ParseWindow(const Node& node, PagedAttentionAttributes& a) {
   PF_ASSIGN_OR_RETURN(a.sliding_window, node.IntAttribute("sliding_window", 0));

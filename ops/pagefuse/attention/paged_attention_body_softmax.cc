@@ -4,13 +4,7 @@
 #include "pagefuse/ops/pagefuse/attention/paged_attention_body.h"
 
 namespace pagefuse {
-namespace {
-
-std::string Call(std::string_view op, std::string_view a, std::string_view b) {
-  return StrCat(op, " (", a, ", ", b, ")");
-}
-
-}  // namespace
+using pagefuse_ops::Call;
 
 // `visible` and inside the window, or the chunks that replace it.
 std::string PagedAttentionBody::Window(std::string visible) {

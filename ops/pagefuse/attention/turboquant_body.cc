@@ -1,6 +1,5 @@
 #include "pagefuse/ops/pagefuse/attention/turboquant_body.h"
 
-#include <string_view>
 #include <vector>
 
 #include "absl/strings/str_format.h"
@@ -10,11 +9,12 @@
 #include "pagefuse/ops/kernels/formats/turboquant_format.h"
 
 namespace pagefuse::pagefuse_ops {
-namespace {
 
 std::string Call(std::string_view op, std::string_view a, std::string_view b) {
   return StrCat(op, " (", a, ", ", b, ")");
 }
+
+namespace {
 
 // ceil(d * bits / 8): d fills whole bytes.
 std::string CodeBytes(BodyWriter& w, int bits) {

@@ -3,10 +3,14 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "pagefuse/ops/pagefuse/body_writer.h"
 
 namespace pagefuse::pagefuse_ops {
+
+// The text of an op with two inputs.
+std::string Call(std::string_view op, std::string_view a, std::string_view b);
 
 // What decides the nodes.
 struct TurboQuantBody {

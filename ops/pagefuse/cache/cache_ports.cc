@@ -5,6 +5,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/schema/shape_checks.h"
 
 namespace pagefuse {
 namespace {
@@ -24,8 +25,7 @@ auto Parsed(const Node& node, std::string_view attribute, std::string_view fallb
   PF_ASSIGN_OR_RETURN(const std::string text, node.StringAttribute(attribute, fallback));
   auto parsed = parse(text);
   if (parsed.ok()) return parsed;
-  return absl::InvalidArgumentError(
-      StrCat(node.Description(), ": attribute \"", attribute, "\": ", parsed.status().message()));
+  return AttributeError(node, attribute, StdView(parsed.status().message()));
 }
 
 }  // namespace

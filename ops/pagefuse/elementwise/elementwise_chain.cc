@@ -12,6 +12,7 @@
 #include "pagefuse/ops/evaluate/evaluate.h"
 #include "pagefuse/ops/onnx/bodies.h"
 #include "pagefuse/ops/registry/registry.h"
+#include "pagefuse/ops/schema/shape_checks.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -22,8 +23,7 @@ using Known = ShapeContext::Known;
 absl::Status CheckNode(const Node& chain, const Node& node, const OpDef* op,
                        const absl::flat_hash_set<const Value*>& defined) {
   const auto error = [&](std::string_view what) {
-    return absl::InvalidArgumentError(
-        StrCat(chain.Description(), ": attribute \"body\": ", node.Description(), " ", what));
+    return AttributeError(chain, "body", StrCat(node.Description(), " ", what));
   };
   if (op == nullptr || !op->is_elementwise()) return error("is no elementwise op");
   if (node.num_outputs() != 1 || node.output(0) == nullptr) return error("has not one output");
@@ -37,8 +37,7 @@ absl::Status CheckNode(const Node& chain, const Node& node, const OpDef* op,
 // What nothing reads would not show in the output's shape.
 absl::Status CheckIsRead(const Node& chain, const Graph& body, const Value* value) {
   if (!value->uses().empty() || value == body.outputs()[0]) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      StrCat(chain.Description(), ": attribute \"body\": no node reads \"", value->name(), "\""));
+  return AttributeError(chain, "body", StrCat("no node reads \"", value->name(), "\""));
 }
 
 }  // namespace
@@ -49,9 +48,7 @@ absl::StatusOr<ChainGraph> ChainOf(const Node& node) {
                                   .min_outputs = 1};
   PF_ASSIGN_OR_RETURN(const Graph* body, onnx_ops::BodyOf(node, "body", ports));
   if (body->outputs().size() != 1 || body->outputs()[0]->producer() == nullptr) {
-    return absl::InvalidArgumentError(
-        StrCat(node.Description(),
-               ": attribute \"body\": expected one output, computed by one of its nodes"));
+    return AttributeError(node, "body", "expected one output, computed by one of its nodes");
   }
   ChainGraph chain{.body = body, .ops = {}};
   chain.ops.reserve(static_cast<size_t>(body->num_nodes()));

@@ -165,8 +165,7 @@ class ChainCall {
       return arg.dims == dims;
     };
     return workers_ == MaxWorkers() && args.output(0).dims == output_dims_ &&
-           std::equal(args.inputs.begin(), args.inputs.end(), input_dims_.begin(),
-                      input_dims_.end(), same);
+           std::ranges::equal(args.inputs, input_dims_, same);
   }
 
   absl::Status Run(const KernelArgs& args) {

@@ -4,6 +4,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/schema/shape_checks.h"
 
 namespace pagefuse {
 namespace {
@@ -19,8 +20,7 @@ absl::StatusOr<LatentFormat> ReadFormat(const Node& node) {
   for (const auto& [format, name] : kFormats) {
     if (text == name) return format;
   }
-  return absl::InvalidArgumentError(
-      StrCat(node.Description(), ": there is no format \"", text, "\""));
+  return NodeError(node, StrCat("there is no format \"", text, "\""));
 }
 
 // The size by name of a row of codes; `plain` for rows of numbers.

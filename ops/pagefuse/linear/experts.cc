@@ -1,8 +1,5 @@
 #include "pagefuse/ops/pagefuse/linear/experts.h"
 
-#include <optional>
-
-#include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/pagefuse/checks.h"
 
@@ -28,14 +25,6 @@ std::vector<int64_t> ExpertsOf(const KernelArgs& args, int port, int64_t experts
 }
 
 absl::StatusOr<int64_t> RepeatOf(const Node& node) { return node.IntAttribute(kRepeat, 1); }
-
-absl::Status SetRepeatedRowsOutput(ShapeContext& c, int x, int64_t n) {
-  PF_ASSIGN_OR_RETURN(const int64_t repeat, RepeatOf(c.node()));
-  std::optional<Shape> y;
-  if (const Shape* rows = c.input_shape(x)) y = Shape({(*rows)[0] * Dim(repeat), Dim(n)});
-  c.SetOutput(0, c.input_type(x), y);
-  return absl::OkStatus();
-}
 
 std::string RepeatedRowsText(int64_t repeat) {
   if (repeat == 1) return "  repeated = Identity (x)\n";

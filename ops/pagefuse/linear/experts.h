@@ -25,9 +25,6 @@ inline constexpr char kRepeatDoc[] =
 
 absl::StatusOr<int64_t> RepeatOf(const Node& node);
 
-// Sets output 0 to [M * repeat, n], of the type of input `x` [M, K].
-absl::Status SetRepeatedRowsOutput(ShapeContext& c, int x, int64_t n);
-
 // Lines of a decomposition: `repeated` [T, K], the rows of x [M, K], each `repeat` times.
 std::string RepeatedRowsText(int64_t repeat);
 

@@ -1,5 +1,4 @@
 // Linear: rows times a constant matrix of bfloat16.
-#include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/kernels/linalg/linear_bf16.h"
 #include "pagefuse/ops/pagefuse/linear/weight_kinds.h"

@@ -5,7 +5,6 @@
 #include <map>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/evaluate/evaluate.h"
 #include "pagefuse/ops/kernels/numeric/convert.h"
 #include "pagefuse/passes/analysis/indexing/byte_rows.h"

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/passes/analysis/indexing/constant_forms.h"
 #include "pagefuse/passes/analysis/indexing/indexing_analysis.h"
 #include "pagefuse/passes/edit/constants.h"

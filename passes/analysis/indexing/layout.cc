@@ -82,9 +82,8 @@ absl::StatusOr<Digits> DigitsOf(const IndexExpr& index, const Dim& dim) {
   // From the fastest: its step is 1, that of the next its length.
   Dim stride(1);
   while (!rest.empty()) {
-    const auto next = std::find_if(rest.begin(), rest.end(), [&](const IndexExpr::Term& term) {
-      return ProvablyEqual(term.second, stride);
-    });
+    const auto next = std::ranges::find_if(
+        rest, [&](const IndexExpr::Term& term) { return ProvablyEqual(term.second, stride); });
     if (next == rest.end()) return refuse("is no number whose digits are its symbols");
     const IndexSymbolPtr symbol = next->first;
     rest.erase(next);

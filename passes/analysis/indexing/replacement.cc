@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/passes/edit/match_failure.h"
 #include "pagefuse/passes/rewrite/pattern.h"
 

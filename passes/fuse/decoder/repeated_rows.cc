@@ -6,7 +6,6 @@
 //
 // Rows are read by element: row t of the copies is row t / R of x, however it is written.
 
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/passes/analysis/indexing/indexing_analysis.h"
 #include "pagefuse/passes/analysis/indexing/layout.h"
 #include "pagefuse/passes/edit/graph_builder.h"

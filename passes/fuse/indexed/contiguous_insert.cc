@@ -4,7 +4,6 @@
 //   TensorScatter <axis = 2> (cache [B, H, N, D], new [B, H, S, D], first [B])
 //     =>  PagedCacheInsert (new [B H S, 1, D], .., cache [B H, N, 1, D], .., slots)
 //         slots[b, h, s] = (b H + h) N + first[b] + s
-#include <algorithm>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/passes/analysis/indexing/layout.h"

@@ -8,7 +8,6 @@
 #include <optional>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/passes/analysis/indexing/index_tensor.h"
 #include "pagefuse/passes/analysis/indexing/replacement.h"
 #include "pagefuse/passes/edit/match_failure.h"

@@ -1,9 +1,7 @@
 // fuse-index-logits: fuses the rectified scores of an indexer, over dense keys or a paged cache of
 // bytes, into MqaLogits or PagedMqaLogits. The scores are read by element (logits_match.h).
-#include <algorithm>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/passes/analysis/attention/logits_match.h"
 #include "pagefuse/passes/analysis/indexing/byte_rows.h"
 #include "pagefuse/passes/analysis/indexing/index_tensor.h"

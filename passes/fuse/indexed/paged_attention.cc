@@ -6,8 +6,6 @@
 //     =>  PagedAttention (q, pool, pool, query_start_loc, seq_lens, table, ..)
 #include "pagefuse/ops/pagefuse/attention/paged_attention.h"
 
-#include <algorithm>
-
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/passes/analysis/indexing/replacement.h"

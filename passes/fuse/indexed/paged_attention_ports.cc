@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/passes/edit/match_failure.h"
 
 namespace pagefuse {
@@ -34,6 +33,15 @@ std::vector<Value*> SizeSources(const AttentionMatch& match, const PagedAxes& ax
   }
   if (axes.block) sources.push_back(axes.block->tensor);
   return sources;
+}
+
+// FailedPrecondition if they are elements of a list in an order that is written down: the op's are
+// 0 and ascend.
+absl::Status CheckFirstTokens(const Value& first_tokens) {
+  const Node* node = first_tokens.producer();
+  while (node && (node->Is("Cast") || node->Is("Identity"))) node = node->input(0)->producer();
+  if (!node || !node->Is("Gather") || !ConstantOf(node->input(1))) return absl::OkStatus();
+  return MatchFailure(first_tokens, ": first tokens in another order");
 }
 
 }  // namespace
@@ -186,13 +194,6 @@ Value* PagedAttentionPorts::AsFloat(Value* scales, const Value& like) {
 Value* PagedAttentionPorts::AsSingle(Value* scale) {
   if (scale->shape() && scale->shape()->rank() < 2) return scale;
   return builder_.Add("Reshape", {scale, builder_.Ints({1})});
-}
-
-absl::Status CheckFirstTokens(const Value& first_tokens) {
-  const Node* node = first_tokens.producer();
-  while (node && (node->Is("Cast") || node->Is("Identity"))) node = node->input(0)->producer();
-  if (!node || !node->Is("Gather") || !ConstantOf(node->input(1))) return absl::OkStatus();
-  return MatchFailure(first_tokens, ": first tokens in another order");
 }
 
 // [0, S, 2 S, ..] of sequences with S queries each.

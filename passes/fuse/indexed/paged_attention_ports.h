@@ -12,10 +12,6 @@ namespace pagefuse {
 // FailedPrecondition where log-sum-exps are not -inf in rows that see no key.
 absl::Status CheckLowSums(const std::optional<LogSums>& sums);
 
-// FailedPrecondition if they are elements of a list in an order that is written down: the op's are
-// 0 and ascend.
-absl::Status CheckFirstTokens(const Value& first_tokens);
-
 // The axes where a pool [NB, Hk, BS, D] is one of NB * Hk blocks of one head, so that it is read as
 // it lies: each sequence becomes one for each of its heads. `axes` themselves where rows lie before
 // heads, or where something else is of a whole sequence; `why` says what.

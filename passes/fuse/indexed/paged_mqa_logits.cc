@@ -1,9 +1,6 @@
 #include "pagefuse/passes/fuse/indexed/paged_mqa_logits.h"
 
-#include <algorithm>
-
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/passes/analysis/indexing/byte_rows.h"
 #include "pagefuse/passes/analysis/indexing/index_tensor.h"
 #include "pagefuse/passes/edit/match_failure.h"

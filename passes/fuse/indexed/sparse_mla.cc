@@ -10,7 +10,6 @@
 #include <cmath>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/pagefuse/latent/sparse_mla_attention.h"
 #include "pagefuse/passes/analysis/attention/attention_match.h"
 #include "pagefuse/passes/analysis/indexing/layout.h"

@@ -7,7 +7,6 @@
 #include <algorithm>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/passes/analysis/indexing/index_tensor.h"
 #include "pagefuse/passes/analysis/indexing/replacement.h"
 #include "pagefuse/passes/edit/match_failure.h"

@@ -1,10 +1,8 @@
 #include "pagefuse/passes/fuse/indexed/transformed_rows.h"
 
-#include <algorithm>
 #include <bit>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/passes/analysis/functions/computed_region.h"
 #include "pagefuse/passes/analysis/indexing/byte_rows.h"
 #include "pagefuse/passes/analysis/indexing/packed_codes.h"

@@ -8,7 +8,6 @@
 #include <cmath>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/kernels/formats/turboquant_format.h"
 #include "pagefuse/passes/analysis/indexing/byte_rows.h"
 #include "pagefuse/passes/analysis/indexing/element_function.h"

@@ -55,10 +55,9 @@ std::vector<Node*> LayersOf(const Graph& graph) {
 bool HasWindow(const Node& insert) {
   // A layer that reads compressed rows besides sees all tokens.
   if (WritesWindowRows(insert)) return !ReadsCompressedRows(insert);
-  for (const Node* reader : ReadersOf(insert)) {
-    if (reader->IntAttribute("sliding_window", 0).value_or(0) > 0) return true;
-  }
-  return false;
+  return std::ranges::any_of(ReadersOf(insert), [](const Node* reader) {
+    return IntOr(*reader, "sliding_window", 0) > 0;
+  });
 }
 
 // Whether the cache is one of rows as keys or latent rows are, and the format another.

@@ -1,13 +1,11 @@
 #include "pagefuse/passes/quantise/weights/weight_codes.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <vector>
 
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/tensor/resident_pages.h"
 #include "pagefuse/ops/kernels/linalg/nbits_quantise.h"
 #include "pagefuse/ops/kernels/numeric/convert.h"

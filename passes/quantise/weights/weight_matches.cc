@@ -1,7 +1,6 @@
 #include "pagefuse/passes/quantise/weights/weight_matches.h"
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
@@ -9,7 +8,6 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/tensor/absent_tensor.h"
-#include "pagefuse/ops/kernels/linalg/nbits_quantise.h"
 #include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/edit/node_walk.h"
 

@@ -6,7 +6,6 @@
 #include <type_traits>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_split.h"
 
 #include "pagefuse/base/status_macros.h"
@@ -16,6 +15,7 @@
 #include "pagefuse/ops/infer/body_inference.h"
 #include "pagefuse/ops/registry/refused_ops.h"
 #include "pagefuse/ops/registry/registry.h"
+#include "pagefuse/ops/schema/port_checks.h"
 #include "pagefuse/passes/edit/similar_names.h"
 #include "pagefuse/passes/rewrite/text/op_ports.h"
 #include "pagefuse/passes/rewrite/text/rule_sections.h"
@@ -29,23 +29,12 @@ const std::vector<std::string>& OpKeys() {
   return *keys;
 }
 
-std::string_view Trim(std::string_view text) {
-  return StdView(absl::StripAsciiWhitespace(AbslView(text)));
-}
-
-// Parts of `text` between separators, as views into it.
 std::vector<std::string_view> Split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
   for (absl::string_view part : absl::StrSplit(AbslView(text), separator)) {
     parts.push_back(Trim(StdView(part)));
   }
   return parts;
-}
-
-int IndexOf(const std::vector<TextPort>& ports, std::string_view name) {
-  const auto it =
-      std::ranges::find_if(ports, [&](const TextPort& port) { return port.name == name; });
-  return it == ports.end() ? -1 : static_cast<int>(it - ports.begin());
 }
 
 // Domains that plug-ins have no ops in: those of the standard, ours, and the one that parts of
@@ -106,7 +95,7 @@ class BodiesReader {
   absl::StatusOr<Form> ReadForm(const RuleSection& section, const Function& main) const {
     Form form{.without = {}, .function = {}, .plain = {}, .text = section.text};
     for (const std::string_view name : Split(section.name, ',')) {
-      const int input = IndexOf(bodies_.head.inputs, name);
+      const int input = PlaceOf(bodies_.head.inputs, name);
       if (input < 0 || !bodies_.head.inputs[static_cast<size_t>(input)].is_optional) {
         return error_(section.name, StrCat("there is no optional input \"", name, "\""));
       }
@@ -122,7 +111,7 @@ class BodiesReader {
   absl::Status CheckPorts(const Form& form) const {
     const Graph& body = *form.function.body;
     for (const Value* input : body.inputs()) {
-      const int port = IndexOf(bodies_.head.inputs, input->name());
+      const int port = PlaceOf(bodies_.head.inputs, input->name());
       const bool left_out = std::ranges::find(form.without, port) != form.without.end();
       if (port >= 0 && !left_out) continue;
       return error_(form.text, StrCat("\"", input->name(), "\" is ",
@@ -130,7 +119,7 @@ class BodiesReader {
     }
     bool all = body.outputs().size() == bodies_.head.outputs.size();
     for (const Value* output : body.outputs()) {
-      all = all && IndexOf(bodies_.head.outputs, output->name()) >= 0;
+      all = all && PlaceOf(bodies_.head.outputs, output->name()) >= 0;
     }
     return all ? absl::OkStatus() : error_(form.text, "expected the outputs of the op");
   }
@@ -236,7 +225,7 @@ class Builder {
 
   absl::StatusOr<int> Port(const std::vector<TextPort>& ports, std::string_view what,
                            std::string_view name) const {
-    const int index = IndexOf(ports, name);
+    const int index = PlaceOf(ports, name);
     if (index >= 0) return index;
     std::vector<std::string> names;
     for (const TextPort& port : ports) names.emplace_back(port.name);

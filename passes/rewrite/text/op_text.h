@@ -17,7 +17,6 @@
 // stand on several lines. Ops and rules (rule_text.h) share a file.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"

@@ -12,10 +12,6 @@
 namespace pagefuse {
 namespace {
 
-std::string_view Trim(std::string_view text) {
-  return StdView(absl::StripAsciiWhitespace(AbslView(text)));
-}
-
 std::vector<std::string_view> Lines(std::string_view text) {
   std::vector<std::string_view> lines;
   while (!text.empty()) {
@@ -221,6 +217,10 @@ bool IsBlankText(std::string_view text) {
   return std::ranges::all_of(lines, [](std::string_view line) {
     return Trim(line).empty() || Trim(line).starts_with("#");
   });
+}
+
+std::string_view Trim(std::string_view text) {
+  return StdView(absl::StripAsciiWhitespace(AbslView(text)));
 }
 
 absl::StatusOr<TextParts> CutText(std::string_view text, const PlaceError& error) {

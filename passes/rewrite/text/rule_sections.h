@@ -3,7 +3,6 @@
 
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -58,6 +57,8 @@ absl::StatusOr<std::vector<RuleParts>> CutRules(std::string_view text, const Pla
 // What the first line says of all rules together, `# pass: ...`; empty if it does not.
 std::string_view PassDescriptionOf(std::string_view text);
 
+// Without white space at its ends.
+std::string_view Trim(std::string_view text);
 // True if nothing stands there but blanks and comments.
 bool IsBlankText(std::string_view text);
 

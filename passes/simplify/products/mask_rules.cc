@@ -1,4 +1,3 @@
-#include <algorithm>
 
 #include "pagefuse/ops/kernels/numeric/convert.h"
 #include "pagefuse/passes/edit/constants.h"
