@@ -210,10 +210,6 @@ INSTANTIATE_TEST_SUITE_P(
             "last_rows_on_two_axes",
             "l = Gather <axis = 1> (x, last)  m = Gather <axis = 1> (x, minus_one)  y = Add (l, m)",
             "does something else than row by row work to rows of last tokens"},
-        Mixed{
-            "last_rows_under_a_norm_of_each",
-            "l = Gather <axis = 1> (x, minus_one)  y = LayerNormalization <axis = 1> (l, learned)",
-            "does something else than row by row work to rows of last tokens"},
         Mixed{"the_last_but_one", "i = Add (minus_one, minus_one)  y = Gather <axis = 1> (x, i)",
               "node \"y\" (Gather) does not work on each token alone"},
         Mixed{"a_scale_of_all_tokens", "y, s, z = DynamicQuantizeLinear (x)",
