@@ -313,7 +313,10 @@ class Lowering {
   }
 
   static Value* Sinks(GraphBuilder& builder, const Node& node, int64_t heads) {
-    if (node.input(Gqa::kSink)) return node.input(Gqa::kSink);
+    if (Value* sinks = node.input(Gqa::kSink)) {
+      // Nothing else may read what computes them, once the op is gone.
+      return sinks->producer() ? builder.Add("Identity", {sinks}) : sinks;
+    }
     if (IntOr(node, "smooth_softmax", 0) != 1) return nullptr;
     return builder.Add("Expand", {builder.Float(0), builder.Ints({heads})});
   }

@@ -15,97 +15,96 @@ constexpr char kHeads[] = "two_layers", kGrouped[] = "two_grouped_layers",
 
 // --- pasts and presents ---
 
-constexpr char kKey1[] = "present.1.key = Concat <axis = 2> (past_key_values.1.key, k1)";
-constexpr char kValue1[] = "present.1.value = Concat <axis = 2> (past_key_values.1.value, v1)";
-constexpr char kKey0[] = "present.0.key = Concat <axis = 2> (past_key_values.0.key, k0)";
-constexpr char kTurned1[] = "turned1 = Transpose <perm = [0, 1, 3, 2]> (present.1.key)";
-constexpr char kValues1[] = "(probs1, present.1.value)";
+constexpr char kKey1[] = "present_key_1 = Concat <axis = 2> (past_key_1, k1)";
+constexpr char kValue1[] = "present_value_1 = Concat <axis = 2> (past_value_1, v1)";
+constexpr char kKey0[] = "present_key_0 = Concat <axis = 2> (past_key_0, k0)";
+constexpr char kTurned1[] = "turned1 = Transpose <perm = [0, 1, 3, 2]> (present_key_1)";
+constexpr char kValues1[] = "(probs1, present_value_1)";
 
 const ChangedDecoder kPasts[] = {
     {"AsItIs", kHeads, {}},
     {"KeysOfTheLayerBefore",
      kHeads,
-     {{kKey1, "present.1.key = Concat <axis = 2> (past_key_values.0.key, k1)"}},
-     "\"masked1\" (Where): past \"past_key_values.0.key\": expected one reader in one role"},
+     {{kKey1, "present_key_1 = Concat <axis = 2> (past_key_0, k1)"}},
+     "past \"past_key_0\": expected one reader in one role, got the past keys of this attention and the "
+     "past keys of node \"y0_heads.Attention\""},
     {"KeysOfTheLayerBehind",
      kHeads,
-     {{kKey0, "present.0.key = Concat <axis = 2> (past_key_values.1.key, k0)"}},
-     "present of the keys of past \"past_key_values.1.key\": expected \"present.1.key\", got "
-     "\"present.0.key\""},
+     {{kKey0, "present_key_0 = Concat <axis = 2> (past_key_1, k0)"}},
+     "present of the keys of past \"past_key_1\": expected \"present_key_1\", got "
+     "\"present_key_0\""},
     {"LayersExchanged",
      kHeads,
-     {{kKey0, "present.0.key = Concat <axis = 2> (past_key_values.1.key, k0)"},
-      {kKey1, "present.1.key = Concat <axis = 2> (past_key_values.0.key, k1)"}},
-     "present of the keys of past \"past_key_values.1.key\": expected \"present.1.key\""},
+     {{kKey0, "present_key_0 = Concat <axis = 2> (past_key_1, k0)"},
+      {kKey1, "present_key_1 = Concat <axis = 2> (past_key_0, k1)"}},
+     "present of the keys of past \"past_key_1\": expected \"present_key_1\""},
     {"KeysInTheValuesPlace",
      kHeads,
-     {{kValue1, "present.1.value = Concat <axis = 2> (past_key_values.1.key, v1)"}},
-     "past \"past_key_values.1.key\": expected one reader in one role, got the past values"},
+     {{kValue1, "present_value_1 = Concat <axis = 2> (past_key_1, v1)"}},
+     "past \"past_key_1\": expected one reader in one role, got the past values"},
     {"KeysAndValuesExchanged",
      kHeads,
-     {{kKey1, "present.1.key = Concat <axis = 2> (past_key_values.1.value, k1)"},
-      {kValue1, "present.1.value = Concat <axis = 2> (past_key_values.1.key, v1)"}},
-     "present of the keys of past \"past_key_values.1.value\": expected \"present.1.value\""},
+     {{kKey1, "present_key_1 = Concat <axis = 2> (past_value_1, k1)"},
+      {kValue1, "present_value_1 = Concat <axis = 2> (past_key_1, v1)"}},
+     "present of the keys of past \"past_value_1\": expected \"present_value_1\""},
     {"KeysScaled",
      kHeads,
      {{kKey1,
-       "less = Mul (past_key_values.1.key, half)\n"
-       "  present.1.key = Concat <axis = 2> (less, k1)"}},
+       "less = Mul (past_key_1, half)\n"
+       "  present_key_1 = Concat <axis = 2> (less, k1)"}},
      "new keys are not as many as queries"},
     {"ValuesWithoutTheirFirst",
      kHeads,
      {{kValue1,
-       "cut = Slice (past_key_values.1.value, last, end, two)\n"
-       "  present.1.value = Concat <axis = 2> (cut, v1)"}},
-     "new keys are not as many as queries"},
+       "cut = Slice (past_value_1, last, end, two)\n"
+       "  present_value_1 = Concat <axis = 2> (cut, v1)"}},
+     "\"past_key_1\""},
     {"PresentOfNewKeysAlone",
      kHeads,
-     {{kKey1,
-       "all1 = Concat <axis = 2> (past_key_values.1.key, k1)\n  present.1.key = Identity (k1)"},
+     {{kKey1, "all1 = Concat <axis = 2> (past_key_1, k1)\n  present_key_1 = Identity (k1)"},
       {kTurned1, "turned1 = Transpose <perm = [0, 1, 3, 2]> (all1)"}},
-     "present of the keys of past \"past_key_values.1.key\": expected \"present.1.key\", got none"},
+     "present of the keys of past \"past_key_1\": expected \"present_key_1\", got none"},
     {"PresentOfOtherRows",
      kHeads,
-     {{kKey1, "all1 = Concat <axis = 2> (past_key_values.1.key, k1)\n  present.1.key = Neg (v1)"},
+     {{kKey1, "all1 = Concat <axis = 2> (past_key_1, k1)\n  present_key_1 = Neg (v1)"},
       {kTurned1, "turned1 = Transpose <perm = [0, 1, 3, 2]> (all1)"}},
-     "present of the keys of past \"past_key_values.1.key\": expected \"present.1.key\", got none"},
+     "present of the keys of past \"past_key_1\": expected \"present_key_1\", got none"},
     {"PresentOfScaledKeys",
      kHeads,
      {{kKey1,
-       "all1 = Concat <axis = 2> (past_key_values.1.key, k1)\n"
+       "all1 = Concat <axis = 2> (past_key_1, k1)\n"
        "  less = Mul (k1, half)\n"
-       "  present.1.key = Concat <axis = 2> (past_key_values.1.key, less)"},
+       "  present_key_1 = Concat <axis = 2> (past_key_1, less)"},
       {kTurned1, "turned1 = Transpose <perm = [0, 1, 3, 2]> (all1)"}},
-     "present of the keys of past \"past_key_values.1.key\": expected \"present.1.key\", got none"},
+     "present of the keys of past \"past_key_1\": expected \"present_key_1\", got none"},
     {"PresentDoubled",
      kHeads,
      {{kKey1,
-       "all1 = Concat <axis = 2> (past_key_values.1.key, k1)\n"
-       "  present.1.key = Add (all1, all1)"},
+       "all1 = Concat <axis = 2> (past_key_1, k1)\n"
+       "  present_key_1 = Add (all1, all1)"},
       {kTurned1, "turned1 = Transpose <perm = [0, 1, 3, 2]> (all1)"}},
      "new keys are not as many as queries"},
     {"PresentExchangedWithValues",
      kHeads,
-     {{kKey1, "all1 = Concat <axis = 2> (past_key_values.1.key, k1)"},
+     {{kKey1, "all1 = Concat <axis = 2> (past_key_1, k1)"},
       {kValue1,
-       "present.1.key = Concat <axis = 2> (past_key_values.1.value, v1)\n"
-       "  present.1.value = Identity (all1)"},
+       "present_key_1 = Concat <axis = 2> (past_value_1, v1)\n"
+       "  present_value_1 = Identity (all1)"},
       {kTurned1, "turned1 = Transpose <perm = [0, 1, 3, 2]> (all1)"},
-      {kValues1, "(probs1, present.1.key)"}},
-     "two_layers"},
+      {kValues1, "(probs1, present_key_1)"}},
+     "present of the keys of past \"past_key_1\": expected \"present_key_1\", got \"present_value_1\""},
     {"OneLayerWithoutPast",
      kHeads,
-     {{kKey1, "present.1.key = Identity (k1)"},
-      {kValue1, "present.1.value = Identity (v1)"},
+     {{kKey1, "present_key_1 = Identity (k1)"},
+      {kValue1, "present_value_1 = Identity (v1)"},
       {"masked1 = Where (seen, scaled1, low)",
        "step = Range (z, new, one)\n  step_column = Unsqueeze (step, column)\n"
        "  seen1 = LessOrEqual (step, step_column)\n  masked1 = Where (seen1, scaled1, low)"}},
      "attends to the tokens of one step, and has no past: expected one, as that of"},
     {"FirstLayerWithoutPast",
      kHeads,
-     {{kKey0, "present.0.key = Identity (k0)"},
-      {"present.0.value = Concat <axis = 2> (past_key_values.0.value, v0)",
-       "present.0.value = Identity (v0)"},
+     {{kKey0, "present_key_0 = Identity (k0)"},
+      {"present_value_0 = Concat <axis = 2> (past_value_0, v0)", "present_value_0 = Identity (v0)"},
       {"masked0 = Where (seen, scaled0, low)",
        "step = Range (z, new, one)\n  step_column = Unsqueeze (step, column)\n"
        "  seen0 = LessOrEqual (step, step_column)\n  masked0 = Where (seen0, scaled0, low)"}},
@@ -114,78 +113,71 @@ const ChangedDecoder kPasts[] = {
      kHeads,
      {{"rows = Range (old, all, one)", "rows = Range (z, new, one)"},
       {"columns = Range (z, all, one)", "columns = Range (z, new, one)"},
-      {kKey0, "present.0.key = Identity (k0)"},
-      {"present.0.value = Concat <axis = 2> (past_key_values.0.value, v0)",
-       "present.0.value = Identity (v0)"},
-      {kKey1, "present.1.key = Identity (k1)"},
-      {kValue1, "present.1.value = Identity (v1)"}},
+      {kKey0, "present_key_0 = Identity (k0)"},
+      {"present_value_0 = Concat <axis = 2> (past_value_0, v0)", "present_value_0 = Identity (v0)"},
+      {kKey1, "present_key_1 = Identity (k1)"},
+      {kValue1, "present_value_1 = Identity (v1)"}},
      "is a past, and no attention reads it as one"},
     {"PastOfTwoReaders",
      kHeads,
      {{"x1 = Add (x0, o0)",
-       "mean = ReduceMean <axes = [0, 1, 2, 3]> (past_key_values.0.key)\n"
+       "mean = ReduceMean <keepdims = 0> (past_key_0)\n"
        "  o0_mean = Mul (o0, mean)\n  x1 = Add (x0, o0_mean)"}},
-     "past_key_values.0.key"},
+     "past_key_0"},
     {"SharedByTwoLayers",
      kHeads,
-     {{"present.1.key = Concat <axis = 2> (past_key_values.1.key, k1)",
-       "present.1.key = Concat <axis = 2> (past_key_values.1.key, k1)"},
-      {"turned1 = Transpose <perm = [0, 1, 3, 2]> (present.1.key)",
-       "turned1 = Transpose <perm = [0, 1, 3, 2]> (present.0.key)"},
-      {kValues1, "(probs1, present.0.value)"}},
-     "present.1.key"},
+     {{"present_key_1 = Concat <axis = 2> (past_key_1, k1)",
+       "present_key_1 = Concat <axis = 2> (past_key_1, k1)"},
+      {"turned1 = Transpose <perm = [0, 1, 3, 2]> (present_key_1)",
+       "turned1 = Transpose <perm = [0, 1, 3, 2]> (present_key_0)"},
+      {kValues1, "(probs1, present_value_0)"}},
+     "input \"past_key_1\" is neither"},
 };
 INSTANTIATE_TEST_SUITE_P(Pasts, ChangedPast, testing::ValuesIn(kPasts), ChangedDecoder::NameOf);
 
 // --- GroupQueryAttention ---
 
-constexpr char kCall1[] =
-    "(q1, k1, v1, past_key_values.1.key, past_key_values.1.value, lengths, total, cos, sin)";
-constexpr char kCall0[] =
-    "(q0, k0, v0, past_key_values.0.key, past_key_values.0.value, lengths, total, cos, sin)";
+constexpr char kCall1[] = "(q1, k1, v1, past_key_1, past_value_1, lengths, total, cos, sin)";
+constexpr char kCall0[] = "(q0, k0, v0, past_key_0, past_value_0, lengths, total, cos, sin)";
 constexpr char kMask[] = "int64[batch, total] attention_mask,";
-constexpr char kRows1[] = "y1, present.1.key, present.1.value = ";
+constexpr char kRows1[] = "y1, present_key_1, present_value_1 = ";
 constexpr char kAttributes[] = "<num_heads = 2, kv_num_heads = 1, do_rotary = 1> (q1";
 
 const ChangedDecoder kGroupedRoles[] = {
     {"AsItIs", kGrouped, {}},
     {"QueryOfAnother",
      kGrouped,
-     {{kCall1,
-       "(y0, k1, v1, past_key_values.1.key, past_key_values.1.value, lengths, total, cos, sin)"}}},
+     {{kCall1, "(y0, k1, v1, past_key_1, past_value_1, lengths, total, cos, sin)"}}},
     {"ValueOfAnother",
      kGrouped,
      {{"v1 = MatMul (x1, wv1)", "v1, rest = Split <axis = -1, num_outputs = 2> (y0)"}}},
     {"PastScaled",
      kGrouped,
-     {{kRows1, "less = Mul (past_key_values.1.key, half)\n  y1, present.1.key, present.1.value = "},
-      {kCall1, "(q1, k1, v1, less, past_key_values.1.value, lengths, total, cos, sin)"}},
-     "past keys: expected an input of the graph, got \"less\""},
+     {{kRows1, "small = Mul (past_key_1, half)\n  y1, present_key_1, present_value_1 = "},
+      {kCall1, "(q1, k1, v1, small, past_value_1, lengths, total, cos, sin)"}},
+     "past keys: expected an input of the graph, got \"small\""},
     {"PastOfTheLayerBefore",
      kGrouped,
-     {{kCall1,
-       "(q1, k1, v1, past_key_values.0.key, past_key_values.1.value, lengths, total, cos, sin)"}},
-     "past \"past_key_values.0.key\": expected one reader in one role"},
+     {{kCall1, "(q1, k1, v1, past_key_0, past_value_1, lengths, total, cos, sin)"}},
+     "past \"past_key_0\": expected one reader in one role"},
     {"KeysInTheValuesPlace",
      kGrouped,
-     {{kCall1,
-       "(q1, k1, v1, past_key_values.1.key, past_key_values.1.key, lengths, total, cos, sin)"}},
-     "past \"past_key_values.1.key\": expected one reader in one role"},
+     {{kCall1, "(q1, k1, v1, past_key_1, past_key_1, lengths, total, cos, sin)"}},
+     "past \"past_key_1\": expected one reader in one role"},
     {"PastsExchanged",
      kGrouped,
-     {{kCall1,
-       "(q1, k1, v1, past_key_values.1.value, past_key_values.1.key, lengths, total, cos, sin)"}},
-     "present of the keys of past \"past_key_values.1.value\": expected \"present.1.value\""},
+     {{kCall1, "(q1, k1, v1, past_value_1, past_key_1, lengths, total, cos, sin)"}},
+     "present of the keys of past \"past_value_1\": expected \"present_value_1\""},
     {"PresentsExchanged",
      kGrouped,
-     {{kRows1, "y1, present.1.value, present.1.key = "}},
-     "present of the keys of past \"past_key_values.1.key\": expected \"present.1.key\""},
+     {{kRows1, "y1, present_value_1, present_key_1 = "}},
+     "present of the keys of past \"past_key_1\": expected \"present_key_1\""},
     {"PresentOfNewKeys",
      kGrouped,
      {{kRows1,
        "shape = Constant <value_ints = [0, 1, -1, 4]> ()\n"
-       "  present.1.key = Reshape (k1, shape)\n  y1, all1, present.1.value = "}},
-     "present of the keys of past \"past_key_values.1.key\": expected \"present.1.key\", got none"},
+       "  present_key_1 = Reshape (k1, shape)\n  y1, all1, present_value_1 = "}},
+     "present of the keys of past \"past_key_1\": expected \"present_key_1\", got none"},
     {"OneLayerWithoutPast",
      kGrouped,
      {{kCall1, "(q1, k1, v1, \"\", \"\", lengths, total, cos, sin)"}},
@@ -195,20 +187,20 @@ const ChangedDecoder kGroupedRoles[] = {
      {{"x0 = Gather (table, input_ids)",
        "x_ids = Gather (table, input_ids)\n  new = Shape <start = 1, end = 2> (input_ids)\n"
        "  step = Slice (places, first, new, first)\n  x0 = Add (x_ids, step)"}},
-     "reads \"step\""},
+     "which depends on the places of tokens or on their number"},
     {"CountedRowsOfTheStep",
      kGrouped,
      {{"x0 = Gather (table, input_ids)",
        "x_ids = Gather (table, input_ids)\n  new_1 = Shape <start = 1, end = 2> (input_ids)\n"
        "  new = Squeeze (new_1)\n  counted = Range (z, new, one)\n"
        "  step = Gather (places, counted)\n  x0 = Add (x_ids, step)"}},
-     "\"counted\", which depends on the number"},
+     "which depends on the places of tokens or on their number"},
     {"RowsBehindThePast",
      kGrouped,
      {{"x0 = Gather (table, input_ids)",
-       "x_ids = Gather (table, input_ids)\n  new = Shape <start = 1, end = 2> (input_ids)\n"
-       "  all = Shape <start = 1, end = 2> (attention_mask)\n  old = Sub (all, new)\n"
-       "  step = Slice (places, old, all, first)\n  x0 = Add (x_ids, step)"}}},
+       "x_ids = Gather (table, input_ids)\n  new_1 = Shape <start = 1, end = 2> (input_ids)\n"
+       "  new = Squeeze (new_1)\n  old = Sub (columns, new)\n  counted = Range (old, columns, one)\n"
+       "  step = Gather (places, counted)\n  x0 = Add (x_ids, step)"}}},
     {"WindowOfNone",
      kGrouped,
      {{kAttributes, "<num_heads = 2, kv_num_heads = 1, do_rotary = 1, local_window_size = 0> (q1"}},
@@ -233,26 +225,25 @@ const ChangedDecoder kGroupedRoles[] = {
        "ones1 = ReduceSum <keepdims = 0> (other_mask, last)\n  less1 = Sub (ones1, one)\n"
        "  lengths1 = Cast <to = 6> (less1)\n  sizes1 = Shape (other_mask)\n"
        "  columns1 = Gather <axis = 0> (sizes1, one)\n  total1 = Cast <to = 6> (columns1)\n"
-       "  y1, present.1.key, present.1.value = "},
-      {kCall1,
-       "(q1, k1, v1, past_key_values.1.key, past_key_values.1.value, lengths1, total1, cos, sin)"}},
+       "  y1, present_key_1, present_value_1 = "},
+      {kCall1, "(q1, k1, v1, past_key_1, past_value_1, lengths1, total1, cos, sin)"}},
      "\"other_mask\" counts the new tokens alone"},
     {"SinksOfAllTokens",
      kGrouped,
      {{kRows1,
-       "mean = ReduceMean <axes = [0, 1, 2], keepdims = 0> (x1)\n  sinks1 = Mul (sinks, mean)\n"
-       "  y1, present.1.key, present.1.value = "},
+       "mean = ReduceMean <keepdims = 0> (x1)\n  sinks1 = Mul (sinks, mean)\n"
+       "  y1, present_key_1, present_value_1 = "},
       {kCall1,
-       "(q1, k1, v1, past_key_values.1.key, past_key_values.1.value, lengths, total, cos, sin, "
+       "(q1, k1, v1, past_key_1, past_value_1, lengths, total, cos, sin, "
        "\"\", \"\", sinks1)"}},
      "(ReduceMean)"},
     {"SinksOfTheLastToken",
      kGrouped,
      {{kRows1,
        "ends = Gather <axis = 1> (x1, minus)\n  both, others = Split <axis = 1> (ends, sizes_2)\n"
-       "  sinks1 = Squeeze (both, first)\n  y1, present.1.key, present.1.value = "},
+       "  sinks1 = Squeeze (both, first)\n  y1, present_key_1, present_value_1 = "},
       {kCall1,
-       "(q1, k1, v1, past_key_values.1.key, past_key_values.1.value, lengths, total, cos, sin, "
+       "(q1, k1, v1, past_key_1, past_value_1, lengths, total, cos, sin, "
        "\"\", \"\", sinks1)"},
       {"int64 z = {0}", "int64 z = {0}, int64 minus = {-1}, int64[2] sizes_2 = {2, 6}"}},
      "rows of last tokens"},
@@ -260,62 +251,60 @@ const ChangedDecoder kGroupedRoles[] = {
      kGrouped,
      {{kRows1,
        "longer = Cast <to = 1> (columns)\n  sinks1 = Mul (sinks, longer)\n"
-       "  y1, present.1.key, present.1.value = "},
+       "  y1, present_key_1, present_value_1 = "},
       {kCall1,
-       "(q1, k1, v1, past_key_values.1.key, past_key_values.1.value, lengths, total, cos, sin, "
+       "(q1, k1, v1, past_key_1, past_value_1, lengths, total, cos, sin, "
        "\"\", \"\", sinks1)"}},
      "sinks1"},
     {"SinksThatAreComputed",
      kGrouped,
-     {{kRows1, "sinks1 = Mul (sinks, half)\n  y1, present.1.key, present.1.value = "},
+     {{kRows1, "sinks1 = Mul (sinks, half)\n  y1, present_key_1, present_value_1 = "},
       {kCall1,
-       "(q1, k1, v1, past_key_values.1.key, past_key_values.1.value, lengths, total, cos, sin, "
+       "(q1, k1, v1, past_key_1, past_value_1, lengths, total, cos, sin, "
        "\"\", \"\", sinks1)"}}},
     {"QueriesOfTheLayerBefore",
      kGrouped,
-     {{kCall0,
-       "(q0, k0, v0, past_key_values.1.key, past_key_values.1.value, lengths, total, cos, sin)"},
-      {kCall1,
-       "(q1, k1, v1, past_key_values.0.key, past_key_values.0.value, lengths, total, cos, sin)"}},
-     "present of the keys of past \"past_key_values.1.key\": expected \"present.1.key\""},
+     {{kCall0, "(q0, k0, v0, past_key_1, past_value_1, lengths, total, cos, sin)"},
+      {kCall1, "(q1, k1, v1, past_key_0, past_value_0, lengths, total, cos, sin)"}},
+     "present of the keys of past \"past_key_1\": expected \"present_key_1\""},
 };
 INSTANTIATE_TEST_SUITE_P(Grouped, ChangedPast, testing::ValuesIn(kGroupedRoles),
                          ChangedDecoder::NameOf);
 
 // --- latent rows ---
 
-constexpr char kLatent1[] = "present.1.key = Concat <axis = 2> (past_key_values.1.key, c1_4)";
-constexpr char kRotated1[] = "present.1.value = Concat <axis = 2> (past_key_values.1.value, r1_4)";
+constexpr char kLatent1[] = "present_key_1 = Concat <axis = 2> (past_key_1, c1_4)";
+constexpr char kRotated1[] = "present_value_1 = Concat <axis = 2> (past_value_1, r1_4)";
 constexpr char kMasked1[] = "masked1 = Add (scaled1, bias)";
 
 const ChangedDecoder kLatentRoles[] = {
     {"AsItIs", kLatent, {}},
     {"RowsOfTheLayerBefore",
      kLatent,
-     {{kLatent1, "present.1.key = Concat <axis = 2> (past_key_values.0.key, c1_4)"}},
-     "past \"past_key_values.0.key\": expected one reader in one role, got the past latent rows"},
+     {{kLatent1, "present_key_1 = Concat <axis = 2> (past_key_0, c1_4)"}},
+     "past \"past_key_0\": expected one reader in one role, got the past latent rows"},
     {"RowsInTheRotatedPartsPlace",
      kLatent,
-     {{kRotated1, "present.1.value = Concat <axis = 2> (past_key_values.1.key, r1_4)"}},
-     "past \"past_key_values.1.key\": expected one reader in one role"},
+     {{kRotated1, "present_value_1 = Concat <axis = 2> (past_key_1, r1_4)"}},
+     "past \"past_key_1\": expected one reader in one role"},
     {"PartsExchanged",
      kLatent,
-     {{kLatent1, "present.1.key = Concat <axis = 2> (past_key_values.1.value, c1_4)"},
-      {kRotated1, "present.1.value = Concat <axis = 2> (past_key_values.1.key, r1_4)"}},
-     "present of the latent rows of past \"past_key_values.1.value\": expected "
-     "\"present.1.value\""},
+     {{kLatent1, "present_key_1 = Concat <axis = 2> (past_value_1, c1_4)"},
+      {kRotated1, "present_value_1 = Concat <axis = 2> (past_key_1, r1_4)"}},
+     "present of the latent rows of past \"past_value_1\": expected "
+     "\"present_value_1\""},
     {"PresentOfNewRows",
      kLatent,
      {{kLatent1,
-       "all_c1 = Concat <axis = 2> (past_key_values.1.key, c1_4)\n"
-       "  present.1.key = Identity (c1_4)"},
-      {"rows1 = Squeeze (present.1.key, column)", "rows1 = Squeeze (all_c1, column)"}},
-     "present of the latent rows of past \"past_key_values.1.key\": expected \"present.1.key\", got "
+       "all_c1 = Concat <axis = 2> (past_key_1, c1_4)\n"
+       "  present_key_1 = Identity (c1_4)"},
+      {"rows1 = Squeeze (present_key_1, column)", "rows1 = Squeeze (all_c1, column)"}},
+     "present of the latent rows of past \"past_key_1\": expected \"present_key_1\", got "
      "none"},
     {"OneLayerWithoutPast",
      kLatent,
-     {{kLatent1, "present.1.key = Identity (c1_4)"},
-      {kRotated1, "present.1.value = Identity (r1_4)"},
+     {{kLatent1, "present_key_1 = Identity (c1_4)"},
+      {kRotated1, "present_value_1 = Identity (r1_4)"},
       {kMasked1,
        "step = Range (z, new, one)\n  step_column = Unsqueeze (step, column)\n"
        "  seen1 = LessOrEqual (step, step_column)\n  bias1 = Where (seen1, nothing, low)\n"

@@ -71,7 +71,7 @@ const ChangedDecoder kInputs[] = {
      {{"seen = LessOrEqual (columns, rows_column)",
        "before = LessOrEqual (columns, rows_column)\n  words = Cast <to = 9> (input_ids)\n"
        "  seen = And (before, words)"}},
-     "\"masked0\" (Where)"},
+     "(Softmax): belongs to no recognised Attention"},
     {"MaskInArithmetic",
      "bloom",
      {{"x = Gather (table, input_ids)",
@@ -83,7 +83,7 @@ const ChangedDecoder kInputs[] = {
      "bloom",
      {{"x = Gather (table, input_ids)",
        "x_own = Gather (table, input_ids)\n  kinds = Gather (table, attention_mask)\n"
-       "  kind = ReduceMean <axes = [1]> (kinds)\n  x = Add (x_own, kind)"}},
+       "  kind = ReduceMean (kinds, one)\n  x = Add (x_own, kind)"}},
      "attention_mask"},
 };
 INSTANTIATE_TEST_SUITE_P(Inputs, ChangedRole, testing::ValuesIn(kInputs), ChangedDecoder::NameOf);
@@ -96,20 +96,20 @@ const ChangedDecoder kBeside[] = {
     {"SinksOfAllTokens",
      "sinks",
      {{kSinkView,
-       "mean = ReduceMean <axes = [0, 1, 2], keepdims = 0> (x)\n  other = Mul (sinks, mean)\n"
+       "mean = ReduceMean <keepdims = 0> (x)\n  other = Mul (sinks, mean)\n"
        "  sink4 = Reshape (other, sink_view)"}},
      "(ReduceMean)"},
     {"SinksOfPositions",
      "sinks",
      {{kSinkView,
-       "longest = ReduceMax <axes = [0, 1], keepdims = 0> (position_ids)\n"
+       "longest = ReduceMax <keepdims = 0> (position_ids)\n"
        "  far = Cast <to = 1> (longest)\n  other = Mul (sinks, far)\n"
        "  sink4 = Reshape (other, sink_view)"}},
      "(ReduceMax)"},
     {"SinksOfIds",
      "sinks",
      {{kSinkView,
-       "least = ReduceMin <axes = [0, 1], keepdims = 0> (input_ids)\n"
+       "least = ReduceMin <keepdims = 0> (input_ids)\n"
        "  low_id = Cast <to = 1> (least)\n  other = Mul (sinks, low_id)\n"
        "  sink4 = Reshape (other, sink_view)"}},
      "(ReduceMin)"},
@@ -119,7 +119,7 @@ const ChangedDecoder kBeside[] = {
     {"SlopesOfAllTokens",
      "bloom",
      {{"biases = Mul (slopes, places_float)",
-       "mean = ReduceMean <axes = [0, 1, 2], keepdims = 0> (x)\n  slanted = Mul (slopes, mean)\n"
+       "mean = ReduceMean <keepdims = 0> (x)\n  slanted = Mul (slopes, mean)\n"
        "  biases = Mul (slanted, places_float)"}},
      "(Softmax)"},
     {"SlopesOfTheLength",
@@ -174,7 +174,7 @@ const ChangedDecoder kLastRows[] = {
        "  ends_1 = Unsqueeze (ends, column)\n"
        "  sixteen = Constant <value_ints = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]> ()\n"
        "  logits = Gather <axis = 1> (ends_1, sixteen)"}},
-     "\"logits\" (Gather) does something else than row by row work"},
+     "does something else than row by row work to rows of last tokens"},
     {"RowsOfAnotherAxisBeside",
      kHeads,
      {{kShape, "float[batch, any, 16] logits"},

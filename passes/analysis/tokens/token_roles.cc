@@ -134,8 +134,12 @@ class Tracer {
   absl::Status CheckBeside(const Node& match, const BesideMatch& beside) {
     PF_ASSIGN_OR_RETURN(const TokenDependence of, RoleOf(match, beside.value));
     const auto stopped = [&](std::string_view expected) {
-      return Stopped(match, StrCat("has the ", beside.what, " \"", beside.value->name(),
-                                   "\": expected ", expected));
+      const Value* value = beside.value;  // as the file calls it
+      while (value->producer() && value->producer()->Is("Identity")) {
+        value = value->producer()->input(0);
+      }
+      return Stopped(
+          match, StrCat("has the ", beside.what, " \"", value->name(), "\": expected ", expected));
     };
     if (!beside.by_token) {
       if (of.role == TokenRole::kFixed) return absl::OkStatus();
