@@ -31,6 +31,7 @@ bool LeadsToAngles(const Node* node) {
 // What an input is read for, behind views and casts.
 struct Reading {
   std::vector<const Value*> tables;  // constant matrices that it indexes by row
+  const Value* of_angles = nullptr;  // likewise, whose rows queries and keys are rotated by
   bool angles = false;               // becomes cos and sin, or chooses rows of them
   bool counted = false;              // is summed along a row, as masks are
   bool computed_with = false;        // is more than an index of tables
@@ -79,8 +80,13 @@ bool AreAdded(const Value* rows) {
 void NoteUse(const Use& use, bool only_views, Reading& reading) {
   reading.more_than_sizes = true;
   if (const Value* table = only_views ? TableIndexedBy(use) : nullptr) {
-    reading.tables.push_back(table);
-    reading.angles |= AreAngles(use.node->output(0));
+    const bool rotates = AreAngles(use.node->output(0));
+    if (rotates) {
+      reading.of_angles = table;
+    } else {
+      reading.tables.push_back(table);
+    }
+    reading.angles |= rotates;
     reading.added &= AreAdded(use.node->output(0));
   } else if (!only_views || !IsView(use.node)) {
     reading.computed_with = true;
@@ -147,17 +153,12 @@ void Narrow(std::vector<const Candidate*>& candidates, Test passes) {
 
 constexpr std::string_view kIds = "input_ids", kPosition = "position";
 
-// What becomes angles, or is called positions, is none, whatever tables it indexes.
-bool MayBeTokens(const Candidate& candidate) {
-  return !candidate.reading.angles && !IsNamed(candidate.input, kPosition);
-}
-
 // Of the inputs that index tables, the one whose table holds the vocabulary. Names decide only
 // between tables that are alike, and where ids index none as they are.
 absl::StatusOr<Value*> FindTokens(const Graph& graph, const std::vector<Candidate>& all) {
   std::vector<const Candidate*> candidates, called;
   for (const Candidate& candidate : all) {
-    if (!MayBeTokens(candidate)) continue;
+    if (IsNamed(candidate.input, kPosition)) continue;
     if (!candidate.reading.tables.empty()) candidates.push_back(&candidate);
     if (IsNamed(candidate.input, kIds)) called.push_back(&candidate);
   }
@@ -214,7 +215,7 @@ bool AreSegments(const Graph& graph, const Value* input, const Reading& reading)
 // What is counted is a mask only if nothing else is done with it.
 bool IsCountedMask(const Candidate& candidate, const Dim& sequence) {
   const Reading& reading = candidate.reading;
-  return reading.counted && reading.tables.empty() && !reading.angles &&
+  return reading.counted && reading.tables.empty() && !reading.of_angles &&
          MayBeMask(*candidate.input, sequence);
 }
 
@@ -243,17 +244,6 @@ absl::Status Assign(const Graph& graph, const Candidate& candidate, DecoderInput
   return absl::OkStatus();
 }
 
-// What hides keys goes, and with it everything that reads it.
-absl::Status CheckPadding(const Value* padding) {
-  if (!padding) return absl::OkStatus();
-  const Reading reading = ReadingOf(padding);
-  if (reading.tables.empty() && !reading.angles) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      StrCat("input \"", padding->name(), "\": expected a mask alone, which hides keys, and it ",
-             reading.angles ? std::string("becomes angles")
-                            : StrCat("indexes \"", reading.tables[0]->name(), "\"")));
-}
-
 }  // namespace
 
 bool MayBeMask(const Value& input, const Dim& sequence) {
@@ -264,7 +254,6 @@ bool MayBeMask(const Value& input, const Dim& sequence) {
 
 absl::StatusOr<DecoderInputs> FindDecoderInputs(const Graph& graph,
                                                 const std::vector<Value*>& pasts, Value* padding) {
-  PF_RETURN_IF_ERROR(CheckPadding(padding));
   DecoderInputs found;
   found.pasts = pasts;
   found.padding = padding;

@@ -84,7 +84,7 @@ const ChangedDecoder kInputs[] = {
      {{"x = Gather (table, input_ids)",
        "x_own = Gather (table, input_ids)\n  kinds = Gather (table, attention_mask)\n"
        "  kind = ReduceMean (kinds, one)\n  x = Add (x_own, kind)"}},
-     "attention_mask"},
+     "node \"x\" (Add) reads \"kind\""},
 };
 INSTANTIATE_TEST_SUITE_P(Inputs, ChangedRole, testing::ValuesIn(kInputs), ChangedDecoder::NameOf);
 
