@@ -1,15 +1,14 @@
 #include "pagefuse/runtime/plain_inputs.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_replace.h"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/passes/edit/ports.h"
 #include "pagefuse/passes/paging/paged_inputs.h"
+#include "pagefuse/passes/paging/past_ledger.h"
 #include "pagefuse/passes/pipeline/pipeline.h"
 
 namespace pagefuse {
@@ -17,19 +16,6 @@ namespace {
 
 bool IsNamed(const Value* value, std::string_view part) {
   return absl::StrContains(value->name(), AbslView(part));
-}
-
-bool IsOutput(const Value* value) { return value && value->is_output(); }
-
-// The output that a past becomes: exporters write "present" for "past_key_values" or "past".
-const Value* PresentOf(const Graph& graph, const std::string& past) {
-  for (const auto& [from, to] : {std::pair{"past_key_values", "present"},
-                                 {"past_key_values", "present_key_values"},
-                                 {"past", "present"}}) {
-    const Value* output = graph.FindValue(absl::StrReplaceAll(past, {{from, to}}));
-    if (IsOutput(output) && output->name() != past) return output;
-  }
-  return nullptr;
 }
 
 // Caches of GroupQueryAttention have a length of their own, and what is in them counts for nothing
@@ -61,7 +47,7 @@ absl::Status CheckStartsEmpty(const Value* past) {
 }
 
 absl::StatusOr<PlainInputs::Past> PastOf(const Graph& graph, const Value* input) {
-  const Value* output = PresentOf(graph, input->name());
+  const Value* output = NamedPresentOf(graph, input->name());
   if (!output) {
     return absl::FailedPreconditionError(
         StrCat("input \"", input->name(), "\" is a past, and no output is its present"));

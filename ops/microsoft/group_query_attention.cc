@@ -169,7 +169,8 @@ OpDef GroupQueryAttentionDef() {
       .Attr("scale", 0.0f, "factor of the scores, 0: 1 / sqrt(D)")
       .Attr("softcap", 0.0f, "c > 0: scores become c * tanh(score / c), before the bias")
       .Attr("causal", int64_t{1}, "0: a token sees later ones too")
-      .ReachAttr("local_window_size", -1, "keys that a token sees, its own included; -1: all")
+      .ReachAttr("local_window_size", -1,
+                 "keys that a token sees, its own included; -1: all, 0: none")
       .Attr(
           "sliding_window_cache", int64_t{0},
           "1: P is fixed and the cache keeps the last rows: T tokens are L = T rows up to P, then "

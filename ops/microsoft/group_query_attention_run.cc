@@ -202,7 +202,9 @@ absl::Status Run(KernelArgs& args) {
   attention.causal = a.causal;
   attention.window = a.window;
   for (const GqaSequence& s : call.sequences) {
-    attention.sequences.push_back({call.q_len, s.first, s.rows});
+    // A window of no keys: every query stands before the first.
+    const int64_t first = a.window == 0 ? -call.q_len : s.first;
+    attention.sequences.push_back({call.q_len, first, s.rows});
   }
   attention.q = Queries(args, call, weights.ForQuery());
   attention.k = DecodedRows(call, keys, *args.scratch, 3);

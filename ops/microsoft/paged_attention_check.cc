@@ -186,6 +186,9 @@ absl::Status CheckPositions(const KernelArgs& args, const MsPagedCall& call) {
 
 absl::Status InferMsPaged(ShapeContext& c) {
   PF_ASSIGN_OR_RETURN(const GqaAttributes a, GqaAttributesOf(c.node()));
+  if (a.window == 0) {
+    return c.AttributeError("local_window_size", "expected -1, or 1 or more, got 0");
+  }
   PF_ASSIGN_OR_RETURN(const MsPagedLayout layout, MsPagedLayoutOf(c.node()));
   c.SetOutput(0, c.input_type(kMspQuery), std::nullopt);
   for (int i = 1; i < std::min(c.num_outputs(), 3); ++i) {

@@ -132,14 +132,14 @@ class AlibiLowering {
  public:
   AlibiLowering(Model& model, SymbolicContents& contents) : model_(model), contents_(contents) {}
 
-  absl::Status Run(GroupedAttentionMatches& matches) {
+  absl::Status Run(ExtrasOfAttention& extras) {
     Graph& graph = *model_.graph;
     for (Node* node : NodesOf(graph)) {
       if (node->Is("Softmax")) TakeFromScores(node);
       if (node->Is("Attention")) TakeFromMask(node);
     }
     for (Node* node : replaced_) graph.EraseIfDead(node);
-    return marked_.Recognise(model_, contents_, matches);
+    return marked_.Recognise(model_, contents_, extras);
   }
 
  private:
@@ -188,8 +188,8 @@ absl::Status CheckNoBiasBesideSink(Graph& graph, Node* softmax, const SymbolicCo
 }
 
 absl::Status LowerAlibiAttention(Model& model, SymbolicContents& contents,
-                                 GroupedAttentionMatches& matches) {
-  return AlibiLowering(model, contents).Run(matches);
+                                 ExtrasOfAttention& extras) {
+  return AlibiLowering(model, contents).Run(extras);
 }
 
 }  // namespace pagefuse

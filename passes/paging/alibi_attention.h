@@ -19,11 +19,11 @@ absl::Status CheckNoBiasBesideSink(Graph& graph, Node* softmax, const SymbolicCo
 //   Softmax (scores + slope[h] * place (key) + mask)          =>  Softmax (scores + mask)
 //   Softmax ((scores + slope[h] * place (key)) * scale + mask)  =>  Softmax (scores * scale + mask)
 //
-// recognises what is an attention then, and adds its nodes to `matches` with their slopes. The place
+// recognises what is an attention then, and notes their slopes in `extras`. The place
 // may be the key's index, its distance to the query, how many ones of the attention mask come before
 // it, or count from any start: a softmax does not see what all keys of a row have in common.
 // FailedPrecondition naming the node that is no attention without its bias.
 absl::Status LowerAlibiAttention(Model& model, SymbolicContents& contents,
-                                 GroupedAttentionMatches& matches);
+                                 ExtrasOfAttention& extras);
 
 }  // namespace pagefuse

@@ -57,17 +57,47 @@ absl::Status CheckNode(const Node& node) {
   return absl::OkStatus();
 }
 
+// Tokens of the same sequences, after as many tokens of each.
+absl::Status CheckSameStep(const Node& first, const Node& node) {
+  for (int port : {ms::kMspCumulative, ms::kMspPast}) {
+    if (node.input(port) == first.input(port)) continue;
+    return Unfit(
+        node, StrCat("\"", node.input(port)->name(), "\": expected \"", first.input(port)->name(),
+                     "\", as ", first.Description(), " has it"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status NoteCaches(const Node& node, PastLedger& pasts) {
+  for (const bool keys : {true, false}) {
+    const Value* cache = node.input(keys ? ms::kMspKeyCache : ms::kMspValueCache);
+    if (!cache) return Unfit(node, "has no cache of values");
+    const Value* updated = node.output(keys ? 1 : 2);
+    // A cache that the node writes where it is need be no output.
+    const bool given_back = updated && updated->is_output();
+    PF_RETURN_IF_ERROR(pasts.Note(node, {.past = cache,
+                                         .role = keys ? "keys" : "values",
+                                         .present = given_back ? updated : nullptr,
+                                         .in_place = true}));
+  }
+  return absl::OkStatus();
+}
+
 class Batching {
  public:
-  explicit Batching(Graph& graph) : graph_(graph) {}
+  Batching(Graph& graph, PastLedger& pasts) : graph_(graph), pasts_(pasts) {}
 
-  absl::StatusOr<bool> Run() {
+  absl::StatusOr<const Value*> Run() {
     std::vector<Node*> nodes;
     for (const auto& node : graph_.nodes()) {
       if (node->Is("PagedAttention", "com.microsoft")) nodes.push_back(node.get());
     }
-    if (nodes.empty()) return false;
-    for (const Node* node : nodes) PF_RETURN_IF_ERROR(CheckNode(*node));
+    if (nodes.empty()) return nullptr;
+    for (const Node* node : nodes) {
+      PF_RETURN_IF_ERROR(CheckNode(*node));
+      PF_RETURN_IF_ERROR(CheckSameStep(*nodes[0], *node));
+      PF_RETURN_IF_ERROR(NoteCaches(*node, pasts_));
+    }
     PF_RETURN_IF_ERROR(FindTokens(*nodes[0]));
     lengths_ = graph_.AddInput(graph_.UniqueName("seqlens_k"), DataType::kInt32, Shape{1});
     total_ =
@@ -81,7 +111,7 @@ class Batching {
     PF_RETURN_IF_ERROR(DropStepInputs());
     BatchInputs();
     BatchOutputs();
-    return true;
+    return lengths_;
   }
 
  private:
@@ -180,6 +210,7 @@ class Batching {
   }
 
   Graph& graph_;
+  PastLedger& pasts_;
   Dim tokens_;
   Value* lengths_ = nullptr;
   Value* total_ = nullptr;
@@ -188,6 +219,8 @@ class Batching {
 
 }  // namespace
 
-absl::StatusOr<bool> BatchPackedTokens(Model& model) { return Batching(*model.graph).Run(); }
+absl::StatusOr<const Value*> BatchPackedTokens(Model& model, PastLedger& pasts) {
+  return Batching(*model.graph, pasts).Run();
+}
 
 }  // namespace pagefuse

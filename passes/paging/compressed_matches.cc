@@ -9,11 +9,13 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/passes/analysis/attention/sink_match.h"
 #include "pagefuse/passes/analysis/indexing/factors.h"
 #include "pagefuse/passes/analysis/indexing/layout.h"
 #include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/edit/op_types.h"
-#include "pagefuse/passes/paging/sink_attention.h"
+#include "pagefuse/passes/paging/attention_extras.h"
+#include "pagefuse/passes/paging/grouped_attention.h"
 
 namespace pagefuse {
 namespace {
@@ -63,7 +65,7 @@ class MatchReader {
     return BuildNode(scores, segments[0]);
   }
 
-  const Node* node() const { return node_; }
+  Node* node() const { return node_; }
   CompressedMatch match() { return std::move(match_); }
   // What the keys were read from: outputs that give back parts of them are those of a cache.
   const std::vector<const Value*>& states() const { return states_; }
@@ -248,7 +250,7 @@ class MatchReader {
   IndexSymbolPtr t_, d_;
   Value* query_ = nullptr;
   int64_t window_ = 0;
-  const Node* node_ = nullptr;
+  Node* node_ = nullptr;
   CompressedMatch match_;
   std::vector<const Value*> states_;
 };
@@ -292,10 +294,9 @@ void DropStates(Graph& graph, const States& states) {
 
 }  // namespace
 
-absl::StatusOr<CompressedMatches> LowerCompressedAttention(Model& model,
-                                                           SymbolicContents& contents) {
+absl::Status LowerCompressedAttention(Model& model, SymbolicContents& contents,
+                                      ExtrasOfAttention& extras) {
   Graph& graph = *model.graph;
-  CompressedMatches matches;
   States states;
   std::vector<SinkMatch> replaced;  // erased behind the walk, which comes to them
   for (Node* node : NodesOf(graph)) {
@@ -307,15 +308,14 @@ absl::StatusOr<CompressedMatches> LowerCompressedAttention(Model& model,
     PF_RETURN_IF_ERROR(read);
     graph.ReplaceAllUses(sink->sum->output(0), reader.node()->output(0));
     states.insert(reader.states().begin(), reader.states().end());
-    matches.emplace(reader.node(), reader.match());
+    extras.At(reader.node()).compressed = reader.match();
     replaced.push_back(*sink);
   }
-  if (matches.empty()) return matches;
+  if (replaced.empty()) return absl::OkStatus();
   for (const SinkMatch& sink : replaced) EraseSum(graph, sink);
   DropStates(graph, states);
   contents.clear();
-  PF_RETURN_IF_ERROR(InferShapes(model, &contents));
-  return matches;
+  return InferShapes(model, &contents);
 }
 
 }  // namespace pagefuse

@@ -11,14 +11,15 @@
 
 #include <optional>
 
-#include "absl/container/flat_hash_map.h"
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 
 #include "pagefuse/ir/graph/model.h"
 #include "pagefuse/passes/paging/completed_windows.h"
 #include "pagefuse/passes/paging/compressed_rows.h"
 
 namespace pagefuse {
+
+class ExtrasOfAttention;  // attention_extras.h
 
 struct CompressedMatch {
   Value* sinks = nullptr;            // [H]
@@ -28,14 +29,11 @@ struct CompressedMatch {
   std::optional<CompressedRows> rows;  // none: the window alone
   std::optional<WindowChoice> choice;  // none: all closed windows
 };
-// By the Attention nodes over the rows of the window that took the place of those over all.
-using CompressedMatches = absl::flat_hash_map<const Node*, CompressedMatch>;
-
 // Rewrites every such attention of a graph that is being paged to one over the tokens' rows alone,
 // which gives way to a paged one, and drops outputs that give back rows, parts of rows and of what
-// compresses them (what another graph would go on from). FailedPrecondition naming the node and what
-// differs from the form above.
-absl::StatusOr<CompressedMatches> LowerCompressedAttention(Model& model,
-                                                           SymbolicContents& contents);
+// compresses them (what another graph would go on from). The matches are noted in `extras`.
+// FailedPrecondition naming the node and what differs from the form above.
+absl::Status LowerCompressedAttention(Model& model, SymbolicContents& contents,
+                                      ExtrasOfAttention& extras);
 
 }  // namespace pagefuse

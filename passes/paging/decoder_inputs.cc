@@ -31,6 +31,7 @@ bool LeadsToAngles(const Node* node) {
 // What an input is read for, behind views and casts.
 struct Reading {
   std::vector<const Value*> tables;  // constant matrices that it indexes by row
+  const Value* of_angles = nullptr;  // likewise, whose rows queries and keys are rotated by
   bool angles = false;               // becomes cos and sin, or chooses rows of them
   bool counted = false;              // is summed along a row, as masks are
   bool computed_with = false;        // is more than an index of tables
@@ -79,8 +80,13 @@ bool AreAdded(const Value* rows) {
 void NoteUse(const Use& use, bool only_views, Reading& reading) {
   reading.more_than_sizes = true;
   if (const Value* table = only_views ? TableIndexedBy(use) : nullptr) {
-    reading.tables.push_back(table);
-    reading.angles |= AreAngles(use.node->output(0));
+    const bool rotates = AreAngles(use.node->output(0));
+    if (rotates) {
+      reading.of_angles = table;
+    } else {
+      reading.tables.push_back(table);
+    }
+    reading.angles |= rotates;
     reading.added &= AreAdded(use.node->output(0));
   } else if (!only_views || !IsView(use.node)) {
     reading.computed_with = true;
@@ -145,19 +151,24 @@ void Narrow(std::vector<const Candidate*>& candidates, Test passes) {
   if (!kept.empty()) candidates = std::move(kept);
 }
 
+constexpr std::string_view kIds = "input_ids", kPosition = "position";
+
 // Of the inputs that index tables, the one whose table holds the vocabulary. Names decide only
-// between tables that are alike.
+// between tables that are alike, and where ids index none as they are.
 absl::StatusOr<Value*> FindTokens(const Graph& graph, const std::vector<Candidate>& all) {
-  std::vector<const Candidate*> candidates;
+  std::vector<const Candidate*> candidates, called;
   for (const Candidate& candidate : all) {
+    if (IsNamed(candidate.input, kPosition)) continue;
     if (!candidate.reading.tables.empty()) candidates.push_back(&candidate);
+    if (IsNamed(candidate.input, kIds)) called.push_back(&candidate);
   }
+  if (candidates.empty() && called.size() == 1) return called[0]->input;
   if (candidates.empty()) {
     return absl::FailedPreconditionError("no input indexes an embedding table");
   }
   Narrow(candidates, [&](const Candidate& c) { return IndexesTheVocabulary(graph, c); });
   Narrow(candidates, IsTied);
-  Narrow(candidates, [](const Candidate& c) { return IsNamed(c.input, "input_ids"); });
+  Narrow(candidates, [](const Candidate& c) { return IsNamed(c.input, kIds); });
   if (candidates.size() == 1) return candidates[0]->input;
   return absl::FailedPreconditionError(StrCat("inputs \"", candidates[0]->input->name(),
                                               "\" and \"", candidates[1]->input->name(),
@@ -201,14 +212,21 @@ bool AreSegments(const Graph& graph, const Value* input, const Reading& reading)
          });
 }
 
+// What is counted is a mask only if nothing else is done with it.
+bool IsCountedMask(const Candidate& candidate, const Dim& sequence) {
+  const Reading& reading = candidate.reading;
+  return reading.counted && reading.tables.empty() && !reading.of_angles &&
+         MayBeMask(*candidate.input, sequence);
+}
+
 absl::Status Assign(const Graph& graph, const Candidate& candidate, DecoderInputs& found) {
   Value* input = candidate.input;
   const Reading& reading = candidate.reading;
   const bool of_tokens = ProvablyEqual((*input->shape())[1], found.sequence);
+  const bool placed = reading.angles || (!reading.tables.empty() && IsNamed(input, kPosition));
   if (!reading.more_than_sizes) {
     found.unread.push_back(input);
-  } else if (of_tokens &&
-             (reading.angles || (!reading.tables.empty() && IsNamed(input, "position")))) {
+  } else if (of_tokens && placed && !IsNamed(input, kIds)) {
     if (found.positions) {
       return absl::FailedPreconditionError(StrCat("inputs \"", found.positions->name(), "\" and \"",
                                                   input->name(), "\" may both be positions"));
@@ -216,7 +234,7 @@ absl::Status Assign(const Graph& graph, const Candidate& candidate, DecoderInput
     found.positions = input;
   } else if (of_tokens && AreSegments(graph, input, reading)) {
     found.segments.push_back(input);
-  } else if (!found.padding && reading.counted) {
+  } else if (!found.padding && IsCountedMask(candidate, found.sequence)) {
     found.padding = input;
   } else {
     return absl::FailedPreconditionError(
@@ -227,6 +245,12 @@ absl::Status Assign(const Graph& graph, const Candidate& candidate, DecoderInput
 }
 
 }  // namespace
+
+bool MayBeMask(const Value& input, const Dim& sequence) {
+  const auto& shape = input.shape();
+  if (!shape || shape->rank() != 2) return false;
+  return !ProvablyEqual((*shape)[1], sequence) || IsNamed(&input, "mask");
+}
 
 absl::StatusOr<DecoderInputs> FindDecoderInputs(const Graph& graph,
                                                 const std::vector<Value*>& pasts, Value* padding) {

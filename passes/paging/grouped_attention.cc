@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/passes/analysis/indexing/indexing_analysis.h"
@@ -34,12 +36,12 @@ const Value* CountedInput(const Value* value) {
 }
 
 // Lengths count the ones of a mask less one, and the total is the mask's length; or both are inputs
-// that nothing else reads.
-absl::Status CheckLengths(const Node& node, const SymbolicContents& contents) {
+// that nothing else reads. The mask, null for inputs.
+absl::StatusOr<const Value*> ReadLengths(const Node& node, const SymbolicContents& contents) {
   const Value* lengths = node.input(Gqa::kLengths);
   const Value* total = node.input(Gqa::kTotal);
   if (!lengths || !total) return Unfit(node, "its lengths are missing");
-  if (lengths->is_input() && total->is_input()) return absl::OkStatus();
+  if (lengths->is_input() && total->is_input()) return nullptr;
   const Value* mask = CountedInput(lengths);
   if (!mask || !mask->shape() || mask->shape()->rank() != 2) {
     return Unfit(node, StrCat("\"", lengths->name(), "\" is not counted from a mask [B, T]"));
@@ -58,7 +60,7 @@ absl::Status CheckLengths(const Node& node, const SymbolicContents& contents) {
     return Unfit(node, StrCat("\"", total->name(), "\": expected the length ", length.ToString(),
                               " of \"", mask->name(), "\""));
   }
-  return absl::OkStatus();
+  return mask;
 }
 
 // The window of a node under what its bias hides, 0 for none. The bias may hide keys behind a query,
@@ -105,39 +107,109 @@ absl::StatusOr<int64_t> WindowUnderBias(const Node& node, const SymbolicContents
   return own > 0 ? std::min(own, *width) : *width;
 }
 
+// What is read of a node before any gives way to others: what these compute has no shape yet.
+struct Site {
+  int64_t window = 0;  // keys that a query sees, 0: all
+  int64_t head_size = 0;
+  Dim batch, sequence;
+  const Value* lengths = nullptr;  // the mask whose ones count its keys, null: inputs say it
+  Dim past = {};                   // tokens before the new ones
+};
+
 class Lowering {
  public:
-  Lowering(Model& model, const SymbolicContents& contents)
-      : graph_(*model.graph), contents_(contents) {}
+  Lowering(Model& model, const SymbolicContents& contents, const GroupedAttentionNotes& notes)
+      : graph_(*model.graph), contents_(contents), notes_(notes) {}
 
-  absl::StatusOr<GroupedAttentionMatches> Run() {
+  absl::StatusOr<bool> Run() {
     std::vector<Node*> nodes;
     for (const auto& node : graph_.nodes()) {
       if (node->Is("GroupQueryAttention", "com.microsoft")) nodes.push_back(node.get());
     }
-    for (Node* node : nodes) {
-      PF_RETURN_IF_ERROR(Check(*node));
-      PF_ASSIGN_OR_RETURN(windows_[node], WindowUnderBias(*node, contents_));
+    for (const Node* node : nodes) {
+      PF_RETURN_IF_ERROR(CheckAttributes(*node));
+      PF_RETURN_IF_ERROR(CheckPresentsUnread(*node));
+      PF_ASSIGN_OR_RETURN(sites_[node], Read(*node));
+      PF_RETURN_IF_ERROR(CheckSameLengths(*nodes[0], *node));
+      PF_RETURN_IF_ERROR(NotePasts(*node));
     }
     for (Node* node : nodes) Lower(node);
-    return std::move(matches_);
+    return !nodes.empty();
   }
 
  private:
-  absl::Status Check(const Node& node) const {
-    PF_RETURN_IF_ERROR(CheckLengths(node, contents_));
+  static absl::Status CheckAttributes(const Node& node) {
     if (IntOr(node, "causal", 1) != 1) return Unfit(node, "is not causal");
-    PF_RETURN_IF_ERROR(CheckPresentsUnread(node));
+    if (IntOr(node, "local_window_size", -1) == 0) {
+      return Unfit(node,
+                   "local_window_size: expected -1 or a window of 1 key or more, got 0, "
+                   "which hides all keys");
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Site> Read(const Node& node) const {
     const auto& shape = node.input(Gqa::kQuery)->shape();
     if (!shape || shape->rank() != 3 || !shape->back(0).is_constant()) {
       return Unfit(node, "its query must be [B, S, H * D] with known size");
     }
     const int64_t heads = IntOr(node, "num_heads", 0);
     const int64_t parts = heads + (node.input(Gqa::kKey) ? 0 : 2 * IntOr(node, "kv_num_heads", 0));
-    if (heads < 1 || IntOr(node, "kv_num_heads", 0) < 1 ||
-        *shape->back(0).constant() % parts != 0) {
-      return Unfit(node, StrCat("its query has ", shape->back(0).ToString(), " columns for ", parts,
-                                " heads"));
+    const int64_t columns = *shape->back(0).constant();
+    if (heads < 1 || IntOr(node, "kv_num_heads", 0) < 1 || columns % parts != 0) {
+      return Unfit(node, StrCat("its query has ", columns, " columns for ", parts, " heads"));
+    }
+    Site site{.head_size = columns / parts, .batch = (*shape)[0], .sequence = (*shape)[1]};
+    PF_ASSIGN_OR_RETURN(site.lengths, ReadLengths(node, contents_));
+    PF_ASSIGN_OR_RETURN(site.past, PastOf(node, site));
+    PF_ASSIGN_OR_RETURN(site.window, WindowUnderBias(node, contents_));
+    return site;
+  }
+
+  // As many keys as the mask has ones, less the new tokens.
+  static absl::StatusOr<Dim> PastOf(const Node& node, const Site& site) {
+    if (!site.lengths) return Dim::Unknown();
+    if (!node.input(Gqa::kPastKey)) return Dim(0);
+    const Dim past = (*site.lengths->shape())[1] - site.sequence;
+    if (past.constant() != 0) return past;
+    return Unfit(
+        node, StrCat("has a past, and \"", site.lengths->name(), "\" counts the new tokens alone"));
+  }
+
+  absl::Status CheckSameLengths(const Node& first, const Node& node) const {
+    const bool same = sites_.at(&first).lengths
+                          ? sites_.at(&first).lengths == sites_.at(&node).lengths
+                          : first.input(Gqa::kLengths) == node.input(Gqa::kLengths) &&
+                                first.input(Gqa::kTotal) == node.input(Gqa::kTotal);
+    if (same) return absl::OkStatus();
+    return Unfit(node,
+                 StrCat("\"", node.input(Gqa::kLengths)->name(), "\": expected the lengths that ",
+                        first.Description(), " has, \"", first.input(Gqa::kLengths)->name(), "\""));
+  }
+
+  // What ONNX Runtime reads of a past are the rows of the keys and values that earlier calls of the
+  // same node gave back: those of the paged cache, if they come back as they are.
+  absl::Status NotePasts(const Node& node) {
+    if (notes_.packed_lengths && node.input(Gqa::kLengths) == notes_.packed_lengths) {
+      return absl::OkStatus();
+    }
+    const Value* const pasts[] = {node.input(Gqa::kPastKey), node.input(Gqa::kPastValue)};
+    if (!pasts[0] && !pasts[1]) {
+      notes_.pasts.NoteNone(node);
+      return absl::OkStatus();
+    }
+    for (const bool keys : {true, false}) {
+      const Value* past = pasts[keys ? 0 : 1];
+      if (!past || !past->is_input() || past->initializer()) {
+        return Unfit(node, StrCat("past ", keys ? "keys" : "values",
+                                  ": expected an input of the graph, got ",
+                                  past ? StrCat("\"", past->name(), "\"") : "none"));
+      }
+      const Value* present = node.output(keys ? Gqa::kPresentKey : Gqa::kPresentValue);
+      PF_RETURN_IF_ERROR(notes_.pasts.Note(
+          node, {.past = past,
+                 .role = keys ? "keys" : "values",
+                 .present = present && present->is_output() ? present : nullptr}));
     }
     return absl::OkStatus();
   }
@@ -150,9 +222,9 @@ class Lowering {
   Value* PositionIds(const Node& node) {
     if (node.input(Gqa::kPositionIds)) return node.input(Gqa::kPositionIds);
     if (!positions_) {
-      const Shape& rows = *node.input(Gqa::kQuery)->shape();
+      const Site& site = sites_.at(&node);
       positions_ = graph_.AddInput(graph_.UniqueName("position_ids"), DataType::kInt64,
-                                   Shape{rows[0], rows[1]});
+                                   Shape{site.batch, site.sequence});
     }
     return positions_;
   }
@@ -179,7 +251,8 @@ class Lowering {
   // What a cache of 8 or 4 bits with `scale` gives back. An empty past says the type, which is that
   // of codes otherwise.
   Value* Rounded(GraphBuilder& builder, const Node& node, Value* heads, Gqa::In scale) {
-    if (!node.input(scale)) return heads;
+    const char* type = scale == Gqa::kKeyScale ? "k_quant_type" : "v_quant_type";
+    if (!node.input(scale) || StringOr(node, type, "NONE") == "NONE") return heads;
     const Value* past = node.input(Gqa::kPastKey);
     if (past && past->dtype() == DataType::kFloat8E4M3FN) {
       Value* quotient = builder.Add("Div", {heads, node.input(scale)});
@@ -198,8 +271,8 @@ class Lowering {
     GraphBuilder builder(graph_, node, node->output(0)->name());
     const int64_t heads = IntOr(*node, "num_heads", 0);
     const int64_t kv_heads = IntOr(*node, "kv_num_heads", 0);
-    const int64_t columns = *node->input(Gqa::kQuery)->shape()->back(0).constant();
-    const int64_t size = columns / (heads + (node->input(Gqa::kKey) ? 0 : 2 * kv_heads));
+    const Site& site = sites_.at(node);
+    const int64_t size = site.head_size;
     Value* rows[3] = {node->input(Gqa::kQuery), node->input(Gqa::kKey), node->input(Gqa::kValue)};
     if (!rows[1]) {
       Value* sizes = builder.Ints({heads * size, kv_heads * size, kv_heads * size});
@@ -215,11 +288,11 @@ class Lowering {
     value = Rounded(builder, *node, value, Gqa::kValueScale);
     // What is paged reads it where the attention stands.
     Value* sinks = Sinks(builder, *node, heads);
-    Node* attention = builder.AddNode("", "Attention", {query, key, value}, 1,
-                                      AttributesOf(*node, windows_.at(node)));
+    Node* attention =
+        builder.AddNode("", "Attention", {query, key, value}, 1, AttributesOf(*node, site.window));
     attention->name = node->name;
     attention->metadata = node->metadata;
-    matches_[attention] = {.sinks = sinks};
+    notes_.extras.At(attention) = {.sinks = sinks, .lengths = site.lengths, .past = site.past};
     Value* back = builder.SwapHeadsAndTokens(attention->output(0));
     Value* joined = builder.Reshape(back, {0, 0, heads * size});
     for (int present : {Gqa::kPresentKey, Gqa::kPresentValue}) {
@@ -240,16 +313,19 @@ class Lowering {
   }
 
   static Value* Sinks(GraphBuilder& builder, const Node& node, int64_t heads) {
-    if (node.input(Gqa::kSink)) return node.input(Gqa::kSink);
-    if (IntOr(node, "smooth_softmax", 0) == 0) return nullptr;
+    if (Value* sinks = node.input(Gqa::kSink)) {
+      // Nothing else may read what computes them, once the op is gone.
+      return sinks->producer() ? builder.Add("Identity", {sinks}) : sinks;
+    }
+    if (IntOr(node, "smooth_softmax", 0) != 1) return nullptr;
     return builder.Add("Expand", {builder.Float(0), builder.Ints({heads})});
   }
 
   Graph& graph_;
   const SymbolicContents& contents_;
-  GroupedAttentionMatches matches_;
+  const GroupedAttentionNotes& notes_;
   Value* positions_ = nullptr;
-  absl::flat_hash_map<const Node*, int64_t> windows_;  // keys that a query sees, 0: all
+  absl::flat_hash_map<const Node*, Site> sites_;
 };
 
 }  // namespace
@@ -268,9 +344,9 @@ absl::Status CheckPresentsUnread(const Node& node) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<GroupedAttentionMatches> LowerGroupedAttention(Model& model,
-                                                              const SymbolicContents& contents) {
-  return Lowering(model, contents).Run();
+absl::StatusOr<bool> LowerGroupedAttention(Model& model, const SymbolicContents& contents,
+                                           const GroupedAttentionNotes& notes) {
+  return Lowering(model, contents, notes).Run();
 }
 
 }  // namespace pagefuse

@@ -26,6 +26,7 @@ using ports::Attention;
 struct Joined {
   Value* fresh = nullptr;
   Value* past = nullptr;  // a graph input
+  Value* all = nullptr;   // with the new rows, if there is a past
 };
 
 bool IsJoin(const Node* node, int rank) {
@@ -43,7 +44,7 @@ absl::StatusOr<Joined> SplitJoin(const Node& attention, Value* all) {
     return Unfit(attention, StrCat("its latent rows \"", all->name(),
                                    "\": expected one reader, got ", ReadersText(*all)));
   }
-  return Joined{.fresh = concat->input(1), .past = concat->input(0)};
+  return Joined{.fresh = concat->input(1), .past = concat->input(0), .all = all};
 }
 
 Value* WithHeadAxis(GraphBuilder& builder, Value* rows) {
@@ -51,9 +52,12 @@ Value* WithHeadAxis(GraphBuilder& builder, Value* rows) {
   return builder.Add("Unsqueeze", {rows, builder.Ints({1})});
 }
 
+const Value* IfOutput(const Value* value) { return value && value->is_output() ? value : nullptr; }
+
 class Lowering {
  public:
-  Lowering(Graph& graph, const SymbolicContents& contents) : graph_(graph), contents_(contents) {}
+  Lowering(Graph& graph, const SymbolicContents& contents, PastLedger& pasts)
+      : graph_(graph), contents_(contents), pasts_(pasts) {}
 
   absl::Status Lower(Node* node, const LatentAttention& found) {
     PF_RETURN_IF_ERROR(Check(*node));
@@ -65,10 +69,9 @@ class Lowering {
                       .latent_size = found.latent_size,
                       .rope_size = found.rope};
     PF_RETURN_IF_ERROR(CheckJoins(*node, latent, k_pe));
-    PF_RETURN_IF_ERROR(ReadSelection(node, match));
-    if (node->input(Attention::kPastKey)) {
-      PF_RETURN_IF_ERROR(StandIn(*node, found, latent, k_pe, match));
-    }
+    PF_RETURN_IF_ERROR(NotePasts(*node, latent, k_pe));
+    PF_RETURN_IF_ERROR(ReadSelection(node, latent.past || node->input(Attention::kPastKey), match));
+    if (node->input(Attention::kPastKey)) StandIn(*node, found, latent, k_pe, match);
     for (Value* past : {latent.past, k_pe.past}) {
       if (past) match.pasts.push_back(past);
     }
@@ -103,8 +106,39 @@ class Lowering {
     return absl::OkStatus();
   }
 
+  // Of joined rows, or of expanded keys and values.
+  absl::Status NotePasts(const Node& node, const Joined& latent, const Joined& k_pe) {
+    if (latent.past) {
+      PF_RETURN_IF_ERROR(pasts_.Note(node, {.past = latent.past,
+                                            .role = "latent rows",
+                                            .fresh = latent.fresh,
+                                            .present = IfOutput(latent.all)}));
+      return pasts_.Note(node, {.past = k_pe.past,
+                                .role = "rotated parts of keys",
+                                .fresh = k_pe.fresh,
+                                .present = IfOutput(k_pe.all)});
+    }
+    if (!node.input(Attention::kPastKey)) {
+      pasts_.NoteNone(node);
+      return absl::OkStatus();
+    }
+    for (const bool keys : {true, false}) {
+      const Value* past = node.input(keys ? Attention::kPastKey : Attention::kPastValue);
+      if (!past || !past->is_input() || past->initializer() || !past->shape()) {
+        return Unfit(node, "its past is no input of the graph");
+      }
+      PF_RETURN_IF_ERROR(pasts_.Note(
+          node, {.past = past,
+                 .role = keys ? "keys" : "values",
+                 .fresh = node.input(keys ? Attention::kKey : Attention::kValue),
+                 .present = IfOutput(
+                     node.output(keys ? Attention::kPresentKey : Attention::kPresentValue))}));
+    }
+    return absl::OkStatus();
+  }
+
   // A mask of chosen keys gives way to the one that they are chosen under.
-  absl::Status ReadSelection(Node* node, LatentMatch& match) {
+  absl::Status ReadSelection(Node* node, bool has_past, LatentMatch& match) {
     Value* mask = node->input(Attention::kMask);
     if (!mask) return absl::OkStatus();
     GraphBuilder builder(graph_, node, StrCat(node->output(0)->name(), ".chosen"));
@@ -112,20 +146,26 @@ class Lowering {
     if (absl::IsNotFound(selection.status())) return absl::OkStatus();
     if (!selection.ok()) return Unfit(*node, StdView(selection.status().message()));
     node->SetInput(Attention::kMask, selection->mask);
-    if (selection->past) match.pasts.push_back(selection->past);
+    if ((selection->past != nullptr) != has_past) {
+      return Unfit(*node, "of its rows and the index keys that choose among them one has a past");
+    }
+    if (selection->past) {
+      PF_RETURN_IF_ERROR(pasts_.Note(*node, {.past = selection->past,
+                                             .role = "index keys",
+                                             .fresh = selection->key,
+                                             .present = IfOutput(selection->keys)}));
+      match.pasts.push_back(selection->past);
+    }
     if (selection->keys) RemoveOutput(graph_, selection->keys);
     match.selection = *std::move(selection);
     return absl::OkStatus();
   }
 
   // Inputs of latent rows for a past of expanded ones.
-  absl::Status StandIn(const Node& node, const LatentAttention& found, Joined& latent, Joined& k_pe,
-                       LatentMatch& match) {
+  void StandIn(const Node& node, const LatentAttention& found, Joined& latent, Joined& k_pe,
+               LatentMatch& match) {
     for (int port : {Attention::kPastKey, Attention::kPastValue}) {
-      Value* past = node.input(port);
-      const bool plain = past->is_input() && !past->initializer() && past->shape();
-      if (!plain) return Unfit(node, "its past is no input of the graph");
-      match.pasts.push_back(past);
+      match.pasts.push_back(node.input(port));
     }
     const Shape& shape = *node.input(Attention::kPastKey)->shape();
     const auto add = [&](std::string_view name, int64_t size) {
@@ -134,7 +174,6 @@ class Lowering {
     };
     latent.past = add("past_latent", found.latent_size);
     k_pe.past = add("past_k_pe", found.rope);
-    return absl::OkStatus();
   }
 
   absl::Status Build(Node* node, const LatentAttention& found, const Joined& latent,
@@ -165,14 +204,16 @@ class Lowering {
 
   Graph& graph_;
   const SymbolicContents& contents_;
+  PastLedger& pasts_;
   LatentMatches matches_;
 };
 
 }  // namespace
 
-absl::StatusOr<LatentMatches> LowerLatentAttention(Model& model, const SymbolicContents& contents) {
+absl::StatusOr<LatentMatches> LowerLatentAttention(Model& model, const SymbolicContents& contents,
+                                                   PastLedger& pasts) {
   Graph& graph = *model.graph;
-  Lowering lowering(graph, contents);
+  Lowering lowering(graph, contents, pasts);
   bool any = false;
   for (Node* node : NodesOf(graph)) {
     if (!node->Is("Attention")) continue;

@@ -12,6 +12,7 @@
 #include "pagefuse/ir/graph/model.h"
 #include "pagefuse/passes/edit/graph_builder.h"
 #include "pagefuse/passes/paging/key_selection.h"
+#include "pagefuse/passes/paging/past_ledger.h"
 
 namespace pagefuse {
 
@@ -32,8 +33,9 @@ using LatentMatches = absl::flat_hash_map<const Node*, LatentMatch>;
 // joined rows (past and new ones) the new ones, and drops what gave back all of them. Where the
 // past is one of expanded keys and values, inputs for latent rows take its place: both hold what
 // earlier steps gave back, and what those were expanded from. FailedPrecondition naming the node if
-// the past cannot be told from the new rows.
-absl::StatusOr<LatentMatches> LowerLatentAttention(Model& model, const SymbolicContents& contents);
+// the past cannot be told from the new rows. Pasts are noted in `pasts`.
+absl::StatusOr<LatentMatches> LowerLatentAttention(Model& model, const SymbolicContents& contents,
+                                                   PastLedger& pasts);
 
 // What a packed step tells of each token, int32 [T]; computed once.
 struct TokenOwners {

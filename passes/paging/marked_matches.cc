@@ -1,5 +1,6 @@
 #include "pagefuse/passes/paging/marked_matches.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -27,24 +28,30 @@ absl::Status RunPasses(Model& model, SymbolicContents& contents) {
 
 }  // namespace
 
-void MarkedMatches::Mark(Node* last, const GroupedAttentionExtras& extras) {
-  const std::string mark = StrCat(what_, ", ", named_.size());
+void MarkedMatches::Mark(Node* last, const AttentionExtras& extras) {
+  // No node of the file is called so.
+  std::string mark = StrCat(what_, ", ", named_.size());
+  const auto taken = [&mark](const auto& node) { return node->name == mark; };
+  while (std::ranges::any_of(last->graph()->nodes(), taken)) mark += "'";
   named_[mark] = {extras, std::exchange(last->name, mark)};
 }
 
 absl::Status MarkedMatches::Recognise(Model& model, SymbolicContents& contents,
-                                      GroupedAttentionMatches& matches) {
+                                      ExtrasOfAttention& extras) {
   if (named_.empty()) return absl::OkStatus();
   PF_RETURN_IF_ERROR(RunPasses(model, contents));
   for (const auto& node : model.graph->nodes()) {
     const auto it = node->Is("Attention") ? named_.find(node->name) : named_.end();
     if (it == named_.end()) continue;
     node->name = it->second.name;
-    const GroupedAttentionExtras& extras = it->second.extras;
-    GroupedAttentionExtras& match = matches[node.get()];
-    if (extras.sinks) match.sinks = extras.sinks;
-    if (extras.slopes) match.slopes = extras.slopes;
-    if (extras.counted) match.counted = extras.counted;
+    const AttentionExtras& taken = it->second.extras;
+    AttentionExtras& match = extras.At(node.get());
+    if ((taken.sinks && match.sinks) || (taken.slopes && match.slopes)) {
+      return Unfit(*node, StrCat("sums values by ", what_, ", and by another"));
+    }
+    if (taken.sinks) match.sinks = taken.sinks;
+    if (taken.slopes) match.slopes = taken.slopes;
+    if (taken.counted) match.counted = taken.counted;
     named_.erase(it);
   }
   if (named_.empty()) return absl::OkStatus();

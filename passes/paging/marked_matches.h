@@ -18,16 +18,15 @@ class MarkedMatches {
   // By what they sum values: "a softmax with a sink".
   explicit MarkedMatches(std::string_view what) : what_(what) {}
 
-  void Mark(Node* last, const GroupedAttentionExtras& extras);
-  // Runs what recognises attention, and adds the nodes that it made of the matches to `matches`, with
-  // what they had. `contents` are those of the graph then. FailedPrecondition naming one that is no
-  // attention: the graph means something else by then.
-  absl::Status Recognise(Model& model, SymbolicContents& contents,
-                         GroupedAttentionMatches& matches);
+  void Mark(Node* last, const AttentionExtras& extras);
+  // Runs what recognises attention, and notes what the matches had at the nodes that it made of them.
+  // `contents` are those of the graph then. FailedPrecondition naming one that is no attention: the
+  // graph means something else by then.
+  absl::Status Recognise(Model& model, SymbolicContents& contents, ExtrasOfAttention& extras);
 
  private:
   struct Named {
-    GroupedAttentionExtras extras;
+    AttentionExtras extras;
     std::string name;
   };
 

@@ -12,6 +12,7 @@
 #include "pagefuse/passes/paging/alibi_attention.h"
 #include "pagefuse/passes/paging/batched_tokens.h"
 #include "pagefuse/passes/paging/grouped_attention.h"
+#include "pagefuse/passes/paging/past_ledger.h"
 #include "pagefuse/passes/paging/sink_attention.h"
 
 namespace pagefuse {
@@ -38,6 +39,11 @@ absl::Status ReadHeads(AttentionUse& match) {
     return Unfit(node, StrCat("keys and values differ in head size: expected ", match.head_size,
                               " as of keys, got ", value_size));
   }
+  const int64_t value_heads = *(*node.input(Attention::kValue)->shape())[1].constant();
+  if (value_heads != match.kv_heads) {
+    return Unfit(node, StrCat("keys and values differ in heads: expected ", match.kv_heads,
+                              " as of keys, got ", value_heads));
+  }
   const Dim& query_length = (*node.input(Attention::kQuery)->shape())[2];
   if (!ProvablyEqual(query_length, (*node.input(Attention::kKey)->shape())[2])) {
     return Unfit(node,
@@ -47,14 +53,7 @@ absl::Status ReadHeads(AttentionUse& match) {
   return absl::OkStatus();
 }
 
-absl::Status ReadPast(const AttentionUse& match) {
-  const Node& node = *match.node;
-  for (int past : {Attention::kPastKey, Attention::kPastValue}) {
-    Value* value = node.input(past);
-    if (value && !match.latent && PastInputOf(value) == nullptr) {
-      return Unfit(node, "its past is no input of the graph, nor a part of one");
-    }
-  }
+absl::Status CheckPorts(const Node& node) {
   if (node.input(Attention::kKeyLengths)) return Unfit(node, "has its own key lengths");
   for (int present : {Attention::kPresentKey, Attention::kPresentValue}) {
     Value* value = node.output(present);
@@ -66,9 +65,41 @@ absl::Status ReadPast(const AttentionUse& match) {
   return absl::OkStatus();
 }
 
-// What SparseMlaAttention has not.
+absl::Status NotePast(const Node& node, bool keys, PastLedger& pasts) {
+  Value* past = node.input(keys ? Attention::kPastKey : Attention::kPastValue);
+  Value* input = past ? PastInputOf(past) : nullptr;
+  const auto place = input ? PastPlaceOf(past) : std::nullopt;
+  if (!place || input->initializer()) {
+    return Unfit(node, "its past is no input of the graph, nor a part of one");
+  }
+  Value* value = node.output(keys ? Attention::kPresentKey : Attention::kPresentValue);
+  const PresentOutput present = value ? PresentOutputOf(value) : PresentOutput{};
+  return pasts.Note(node, {.past = input,
+                           .place = *place,
+                           .role = keys ? "keys" : "values",
+                           .fresh = node.input(keys ? Attention::kKey : Attention::kValue),
+                           .present = present.output,
+                           .present_place = present.place});
+}
+
+// Those of latent rows and of GroupQueryAttention are noted where these are lowered.
+absl::Status ReadPast(PastLedger& pasts, AttentionUse& match) {
+  const Node& node = *match.node;
+  const Value* past = node.input(Attention::kPastKey);
+  if (past) match.past = past->shape() ? past->shape()->back(1) : Dim::Unknown();
+  if (match.latent) return absl::OkStatus();
+  if (!past && !node.input(Attention::kPastValue)) {
+    pasts.NoteNone(node);
+    return absl::OkStatus();
+  }
+  PF_RETURN_IF_ERROR(NotePast(node, /*keys=*/true, pasts));
+  return NotePast(node, /*keys=*/false, pasts);
+}
+
+// What SparseMlaAttention has not, or what is not handed to it.
 absl::Status CheckLatent(const AttentionUse& match) {
   if (!match.latent) return absl::OkStatus();
+  if (match.sinks) return Unfit(*match.node, "has sinks over latent rows");
   if (match.window > 0) return Unfit(*match.node, "has a window over latent rows");
   PF_ASSIGN_OR_RETURN(const float softcap, match.node->FloatAttribute("softcap", 0.0f));
   if (softcap != 0) return Unfit(*match.node, "has a soft cap over latent rows");
@@ -99,12 +130,11 @@ absl::StatusOr<AttentionUse> ReadMatch(Node* node, const LatentMatch* latent,
     if (form->upper || form->lower) return Unfit(*node, "has a mask beside its padding");
     match.padding = form->padding;
   }
-  PF_RETURN_IF_ERROR(ReadPast(match));
-  PF_RETURN_IF_ERROR(CheckLatent(match));
+  PF_RETURN_IF_ERROR(CheckPorts(*node));
   return match;
 }
 
-absl::Status ReadLinearBias(const GroupedAttentionExtras& extras, AttentionUse& match) {
+absl::Status ReadLinearBias(const AttentionExtras& extras, AttentionUse& match) {
   if (!extras.slopes) return absl::OkStatus();
   if (match.latent) return Unfit(*match.node, "has a linear bias over latent rows");
   // A sink sees what all keys have in common, which the bias was read without.
@@ -116,6 +146,20 @@ absl::Status ReadLinearBias(const GroupedAttentionExtras& extras, AttentionUse& 
   }
   match.slopes = extras.slopes;
   return absl::OkStatus();
+}
+
+absl::Status ReadExtras(const AttentionExtras& extras, AttentionUse& match) {
+  match.sinks = extras.sinks;
+  match.lengths = extras.lengths;
+  if (extras.past) match.past = *extras.past;
+  if (extras.compressed) {
+    match.compressed = extras.compressed;
+    match.padding = extras.compressed->padding;
+    if (extras.sinks || extras.slopes) {
+      return Unfit(*match.node, "has sinks or a linear bias beside those of compressed rows");
+    }
+  }
+  return ReadLinearBias(extras, match);
 }
 
 // OK for a graph that is paged, or that does not attend.
@@ -133,14 +177,60 @@ absl::Status CheckAttendsNot(const Graph& graph) {
   return absl::OkStatus();
 }
 
-std::vector<const Value*> RowsBeside(const CompressedMatch& match) {
-  std::vector<const Value*> rows;
-  if (match.rows) rows = {match.rows->kv, match.rows->gate};
-  if (match.choice) {
-    rows.insert(rows.end(), {match.choice->query, match.choice->weights, match.choice->keys.kv,
-                             match.choice->keys.gate});
+// Keys that are counted by a mask are those of all tokens, where it is the mask.
+absl::Status CheckLengthsOf(const AttentionUse& match, const DecoderInputs& inputs) {
+  const Value* mask = match.lengths;
+  if (!mask || mask == inputs.padding) return absl::OkStatus();
+  const bool unread = std::ranges::count(inputs.unread, mask) > 0;
+  if (unread && MayBeMask(*mask, inputs.sequence)) return absl::OkStatus();
+  return Unfit(*match.node,
+               StrCat("counts its keys by \"", mask->name(), "\", which is no attention mask"));
+}
+
+void AddBeside(const CompressedRows& rows, std::vector<BesideMatch>& beside) {
+  for (const Value* value : {rows.kv, rows.gate}) {
+    beside.push_back({.value = value, .by_token = true, .what = "rows that are compressed"});
   }
-  return rows;
+  for (const Value* value : {rows.bias, rows.norm_weight, rows.angles.frequencies}) {
+    beside.push_back({.value = value, .what = "constants of compressed rows"});
+  }
+}
+
+// All that a site reads beside query, key and value, but for the mask, which was analysed.
+std::vector<BesideMatch> BesideOf(const AttentionUse& match) {
+  std::vector<BesideMatch> beside;
+  if (match.sinks) beside.push_back({.value = match.sinks, .what = "sinks"});
+  if (match.slopes) beside.push_back({.value = match.slopes, .what = "slopes of a linear bias"});
+  if (match.compressed) {
+    const CompressedMatch& compressed = *match.compressed;
+    beside.push_back({.value = compressed.sinks, .what = "sinks"});
+    if (compressed.rows) AddBeside(*compressed.rows, beside);
+    if (compressed.choice) {
+      for (const Value* value : {compressed.choice->query, compressed.choice->weights}) {
+        beside.push_back({.value = value, .by_token = true, .what = "rows that choose keys"});
+      }
+      AddBeside(compressed.choice->keys, beside);
+    }
+  }
+  if (match.latent && match.latent->selection) {
+    const KeySelection& chosen = *match.latent->selection;
+    for (const Value* value : {chosen.query, chosen.weights, chosen.key}) {
+      beside.push_back({.value = value, .by_token = true, .what = "rows that choose keys"});
+    }
+  }
+  std::erase_if(beside, [](const BesideMatch& of) { return of.value == nullptr; });
+  return beside;
+}
+
+// Sites that are read by pasts of their own have as many tokens before the new ones: each gives back
+// what it was given and the new ones. Lengths that come from outside say so only of themselves.
+Dim PastOfAll(const std::vector<AttentionUse>& matches) {
+  const Dim& past = matches[0].past;
+  const bool same = std::ranges::all_of(matches, [&](const AttentionUse& match) {
+    const bool given = match.node->input(Attention::kPastKey) != nullptr;
+    return given || ProvablyEqual(match.past, past);
+  });
+  return same ? past : Dim::Unknown();
 }
 
 }  // namespace
@@ -152,41 +242,46 @@ absl::StatusOr<std::vector<PagedAttentionSite>> FindPagedAttention(Model& model,
     return InferShapes(model, &contents);
   };
   PF_RETURN_IF_ERROR(infer());
-  PF_ASSIGN_OR_RETURN(const bool batched, BatchPackedTokens(model));
-  if (batched) PF_RETURN_IF_ERROR(infer());
-  PF_ASSIGN_OR_RETURN(GroupedAttentionMatches grouped, LowerGroupedAttention(model, contents));
-  if (!grouped.empty()) PF_RETURN_IF_ERROR(infer());
-  PF_ASSIGN_OR_RETURN(const CompressedMatches compressed_sites,
-                      LowerCompressedAttention(model, contents));
-  PF_RETURN_IF_ERROR(LowerSinkAttention(model, contents, grouped));
-  PF_RETURN_IF_ERROR(LowerAlibiAttention(model, contents, grouped));
-  PF_ASSIGN_OR_RETURN(const LatentMatches latent_sites, LowerLatentAttention(model, contents));
+  ExtrasOfAttention extras(*model.graph);
+  PastLedger pasts(*model.graph);
+  PF_ASSIGN_OR_RETURN(const Value* packed_lengths, BatchPackedTokens(model, pasts));
+  if (packed_lengths) PF_RETURN_IF_ERROR(infer());
+  const GroupedAttentionNotes notes{pasts, extras, packed_lengths};
+  PF_ASSIGN_OR_RETURN(const bool grouped, LowerGroupedAttention(model, contents, notes));
+  if (grouped) PF_RETURN_IF_ERROR(infer());
+  PF_RETURN_IF_ERROR(LowerCompressedAttention(model, contents, extras));
+  PF_RETURN_IF_ERROR(LowerSinkAttention(model, contents, extras));
+  PF_RETURN_IF_ERROR(LowerAlibiAttention(model, contents, extras));
+  PF_ASSIGN_OR_RETURN(const LatentMatches latent_sites,
+                      LowerLatentAttention(model, contents, pasts));
   if (!latent_sites.empty()) PF_RETURN_IF_ERROR(infer());
+  PF_RETURN_IF_ERROR(extras.CheckKept(*model.graph));
   std::vector<PagedAttentionSite> matches;
   for (const auto& node : model.graph->nodes()) {
     if (!node->Is("Attention")) continue;
     const auto latent = latent_sites.find(node.get());
     const LatentMatch* rows = latent == latent_sites.end() ? nullptr : &latent->second;
     PF_ASSIGN_OR_RETURN(AttentionUse match, ReadMatch(node.get(), rows, contents));
-    if (const auto extras = grouped.find(node.get()); extras != grouped.end()) {
-      match.sinks = extras->second.sinks;
-      PF_RETURN_IF_ERROR(ReadLinearBias(extras->second, match));
-    }
-    if (const auto compressed = compressed_sites.find(node.get());
-        compressed != compressed_sites.end()) {
-      match.compressed = compressed->second;
-      match.padding = compressed->second.padding;
-    }
+    const AttentionExtras* of_site = extras.Find(*node);
+    // Of GroupQueryAttention they are noted.
+    if (!of_site || !of_site->past) PF_RETURN_IF_ERROR(ReadPast(pasts, match));
+    if (of_site) PF_RETURN_IF_ERROR(ReadExtras(*of_site, match));
+    PF_RETURN_IF_ERROR(CheckLatent(match));
     matches.push_back(std::move(match));
   }
-  if (matches.empty()) PF_RETURN_IF_ERROR(CheckAttendsNot(*model.graph));
+  ExtrasOfAttention::Unmark(*model.graph);
+  if (matches.empty()) {
+    PF_RETURN_IF_ERROR(CheckAttendsNot(*model.graph));
+  } else {
+    PF_RETURN_IF_ERROR(pasts.Check());
+  }
   return matches;
 }
 
 absl::StatusOr<DecoderInputs> DecoderInputsOf(const Graph& graph,
                                               const std::vector<PagedAttentionSite>& matches) {
   std::vector<Value*> pasts;
-  Value* padding = nullptr;
+  const Value* padding = nullptr;
   for (const AttentionUse& match : matches) {
     if (match.latent) {
       pasts.insert(pasts.end(), match.latent->pasts.begin(), match.latent->pasts.end());
@@ -198,10 +293,17 @@ absl::StatusOr<DecoderInputs> DecoderInputsOf(const Graph& graph,
         if (input && std::ranges::count(pasts, input) == 0) pasts.push_back(input);
       }
     }
-    if (match.padding) padding = const_cast<Value*>(match.padding);
+    if (padding && match.padding && match.padding != padding) {
+      return Unfit(*match.node,
+                   StrCat("hides keys by \"", match.padding->name(), "\": expected \"",
+                          padding->name(), "\", by which another attention hides them"));
+    }
+    if (match.padding) padding = match.padding;
   }
-  PF_ASSIGN_OR_RETURN(DecoderInputs inputs, FindDecoderInputs(graph, pasts, padding));
+  PF_ASSIGN_OR_RETURN(DecoderInputs inputs,
+                      FindDecoderInputs(graph, pasts, const_cast<Value*>(padding)));
   for (const AttentionUse& match : matches) {
+    PF_RETURN_IF_ERROR(CheckLengthsOf(match, inputs));
     const Value* positions = match.compressed ? match.compressed->positions : nullptr;
     if (!positions || positions == inputs.positions) continue;
     return Unfit(*match.node, StrCat("closes windows by \"", positions->name(),
@@ -223,13 +325,9 @@ absl::StatusOr<TokenTrace> TraceTokensOf(const Graph& graph,
   sources.rows.insert(sources.rows.end(), inputs.segments.begin(), inputs.segments.end());
   for (const AttentionUse& match : matches) {
     sources.matches.insert(match.node);
-    if (match.compressed) sources.beside[match.node] = RowsBeside(*match.compressed);
-    if (!match.latent || !match.latent->selection) continue;
-    const KeySelection& chosen = *match.latent->selection;
-    sources.beside[match.node] = {chosen.query, chosen.weights, chosen.key};
+    sources.beside[match.node] = BesideOf(match);
   }
-  if (const Value* past = matches[0].node->input(Attention::kPastKey))
-    sources.past = (*past->shape())[2];
+  sources.past = PastOfAll(matches);
   return TraceTokens(graph, sources, contents);
 }
 

@@ -23,6 +23,8 @@ struct PagedAttentionSite {
   int64_t window = 0;
   int64_t query_heads = 0, kv_heads = 0, head_size = 0;
   const Value* padding = nullptr;
+  const Value* lengths = nullptr;  // a mask whose ones count the keys, which may be no padding
+  Dim past = 0;                    // tokens before the new ones; unknown if nothing says how many
   Value* sinks = nullptr;
   Value* slopes = nullptr;                                   // of a linear bias
   std::optional<LatentMatch> latent = std::nullopt;          // none: keys and values of heads
@@ -31,7 +33,9 @@ struct PagedAttentionSite {
 
 // Every attention of the graph, which is brought into the form of Attention; none in a graph that is
 // paged, or that does not attend. Infers the shapes and contents of the graph as it is then.
-// FailedPrecondition naming a node that cannot be paged.
+// FailedPrecondition naming a node that cannot be paged: every input of an attention is that of
+// queries, keys or values, a mask that is understood, a past of its own (past_ledger.h), or the same
+// in every run.
 absl::StatusOr<std::vector<PagedAttentionSite>> FindPagedAttention(Model& model,
                                                                    SymbolicContents& contents);
 

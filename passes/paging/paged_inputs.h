@@ -27,10 +27,16 @@ struct DecoderInputs {
   std::vector<std::string> zero_inputs;
 };
 
-// `padding` is the one that attention reads, or null. FailedPrecondition naming an input that is
-// none of these, or the sizes that a packed step cannot have.
+// Everything that reads an input has to fit what it is taken for; names decide between inputs that
+// are read alike, and speak against what they do not fit. `padding` is the one that attention reads,
+// or null. FailedPrecondition naming an input that is none of these, or the sizes that a packed step
+// cannot have.
 absl::StatusOr<DecoderInputs> FindDecoderInputs(const Graph& graph,
                                                 const std::vector<Value*>& pasts, Value* padding);
+
+// True if an input [B, T] may tell which tokens there are: it has a number for each of all tokens,
+// not for each new one, or it is called a mask.
+bool MayBeMask(const Value& input, const Dim& sequence);
 
 // Renames every value that is called as an input or output of all paged graphs is (CacheLayout), so
 // that the names are free. Their readers know those by name.

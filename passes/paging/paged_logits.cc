@@ -5,6 +5,7 @@
 
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/passes/edit/graph_builder.h"
+#include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/edit/graph_ports.h"
 
 namespace pagefuse {
@@ -74,6 +75,8 @@ absl::StatusOr<DecoderLogits> FindLogits(const Graph& graph, const DecoderInputs
 }
 
 void PassOnAllRows(Graph& graph, const TokenTrace& trace) {
+  // The axis of the tokens may be one that the rows did not have.
+  for (Node* node : trace.along_last_axis) node->SetAttribute("axis", MakeAttribute(int64_t{-1}));
   for (const auto* nodes : {&trace.selections, &trace.last_row_views}) {
     for (Node* node : *nodes) graph.ReplaceAllUses(node->output(0), node->input(0));
   }

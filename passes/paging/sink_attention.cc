@@ -26,7 +26,7 @@ Node* LeaveSinkOut(Graph& graph, const SinkMatch& match) {
 }  // namespace
 
 absl::Status LowerSinkAttention(Model& model, SymbolicContents& contents,
-                                GroupedAttentionMatches& matches) {
+                                ExtrasOfAttention& extras) {
   Graph& graph = *model.graph;
   MarkedMatches marked("a softmax with a sink");
   std::vector<Node*> cuts;  // erased behind the walk, which comes to them
@@ -39,7 +39,7 @@ absl::Status LowerSinkAttention(Model& model, SymbolicContents& contents,
     cuts.push_back(match->cut);
   }
   for (Node* cut : cuts) graph.EraseIfDead(cut);
-  return marked.Recognise(model, contents, matches);
+  return marked.Recognise(model, contents, extras);
 }
 
 }  // namespace pagefuse

@@ -15,9 +15,9 @@ namespace pagefuse {
 //
 //   Slice (Softmax (Concat (scores, sinks)), all but the last)  =>  Softmax (scores)
 //
-// recognises what is an attention then, and adds its nodes to `matches` with their sinks. Where that is
-// none, the node is named: the graph means something else by then.
+// recognises what is an attention then, and notes their sinks in `extras`. Where that is none, the node
+// is named: the graph means something else by then.
 absl::Status LowerSinkAttention(Model& model, SymbolicContents& contents,
-                                GroupedAttentionMatches& matches);
+                                ExtrasOfAttention& extras);
 
 }  // namespace pagefuse

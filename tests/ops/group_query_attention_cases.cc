@@ -90,6 +90,14 @@ OpCase EndlessWindow() {
   return made;
 }
 
+OpCase WindowOfNone() {
+  OpCase made = ByHand();
+  made.name = "window_of_none";
+  made.attributes.emplace_back("local_window_size", int64_t{0});
+  made.outputs[0] = Floats({1, 2, 2}, {0, 0, 0, 0});
+  return made;
+}
+
 OpCase HalfToSink() {
   OpCase made = ByHand();
   made.name = "half_goes_to_the_sink";
@@ -142,6 +150,7 @@ OpCases GroupQueryAttentionCases() {
   bytes.inputs[4] = bytes.inputs[3];
   cases.Add(ByHand())
       .Add(EndlessWindow())
+      .Add(WindowOfNone())
       .Add(HalfToSink())
       .Add(Case("prompt", {.length = 3, .lengths = {3, 3}}))
       .Add(Rotated("padded_prompt", {.length = 5, .past = 2, .lengths = {5, 2}}))

@@ -200,6 +200,16 @@ INSTANTIATE_TEST_SUITE_P(
               "joins rows of last tokens with"},
         Mixed{"a_sum_of_last_tokens", "l = Gather <axis = 1> (x, last)  y = ReduceSum (l, first)",
               "does something else than row by row work to rows of last tokens"},
+        Mixed{"a_repeated_last_row",
+              "l = Gather <axis = 1> (x, last)  y = Gather <axis = 1> (l, pairs)",
+              "does something else than row by row work to rows of last tokens"},
+        Mixed{"last_rows_of_one_sequence",
+              "l = Gather <axis = 1> (x, last)  y = Gather <axis = 0> (l, first)",
+              "does something else than row by row work to rows of last tokens"},
+        Mixed{
+            "last_rows_on_two_axes",
+            "l = Gather <axis = 1> (x, last)  m = Gather <axis = 1> (x, minus_one)  y = Add (l, m)",
+            "does something else than row by row work to rows of last tokens"},
         Mixed{"the_last_but_one", "i = Add (minus_one, minus_one)  y = Gather <axis = 1> (x, i)",
               "node \"y\" (Gather) does not work on each token alone"},
         Mixed{"a_scale_of_all_tokens", "y, s, z = DynamicQuantizeLinear (x)",
@@ -293,7 +303,31 @@ INSTANTIATE_TEST_SUITE_P(
                "l = Gather <axis = 1> (x, i)  y = Add (l, b)"},
         Picked{"then_without_the_axis",
                "l = Slice (x, last, end, second)  p = MatMul (l, w)  q = Squeeze (p, second)  "
-               "r = Div (q, half)  y = Tanh (r)"}),
+               "r = Div (q, half)  y = Tanh (r)"},
+        Picked{"then_the_only_row_of_each",
+               "l = Gather <axis = 1> (x, last)  q = Gather <axis = 1> (l, zero)  y = Tanh (q)"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+// Whichever number the last axis has: all rows [1, T, N] have one axis more.
+class TokenRolesAlongLast : public testing::TestWithParam<Picked> {};
+
+TEST_P(TokenRolesAlongLast, NotesWhatWorksAlongTheLastAxis) {
+  const Traced traced = Trace(GetParam().lines);
+  ASSERT_TRUE(traced.trace.ok()) << traced.trace.status();
+  EXPECT_EQ(traced.trace->values.at(traced.y).role, TokenRole::kLastRows);
+  EXPECT_THAT(traced.trace->along_last_axis, testing::ElementsAre(traced.y->producer()));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Variants, TokenRolesAlongLast,
+    testing::Values(
+        Picked{"a_softmax", "l = Gather <axis = 1> (x, minus_one)  y = Softmax <axis = 1> (l)"},
+        Picked{"a_softmax_of_three_axes",
+               "l = Gather <axis = 1> (x, last)  y = Softmax <axis = 2> (l)"},
+        Picked{"a_norm",
+               "l = Gather <axis = 1> (x, minus_one)  y = LayerNormalization <axis = 1> (l, b)"},
+        Picked{"a_choice_of_columns",
+               "l = Gather <axis = 1> (x, minus_one)  y = Gather <axis = 1> (l, heads)"}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -43,6 +43,19 @@ Value* StackOf(const Value* value) {
   return is_part ? cut->input(0) : nullptr;
 }
 
+// Elements of the first axis before part `index` of a Split.
+std::optional<int64_t> PlaceOfPart(const Node& split, int index) {
+  int64_t place = 0;
+  for (int i = 0; i < index; ++i) {
+    const Value* before = split.output(i);
+    const auto length =
+        before != nullptr && before->shape() ? (*before->shape())[0].constant() : std::nullopt;
+    if (!length) return std::nullopt;
+    place += *length;
+  }
+  return place;
+}
+
 }  // namespace
 
 Value* StackedOutputOf(const Use& use) {
@@ -60,6 +73,22 @@ Value* PastInputOf(Value* value) {
   return stack != nullptr && stack->is_input() ? stack : nullptr;
 }
 
+std::optional<int64_t> PastPlaceOf(const Value* value) {
+  const Node* node = value->producer();
+  if (node == nullptr) return -1;
+  if (!node->Is("Gather")) {
+    const Value* part = node->input(0);
+    return PlaceOfPart(*part->producer(), part->producer_index());
+  }
+  const Tensor* index = ConstantOf(node->input(1));
+  if (index == nullptr) return std::nullopt;
+  const auto places = IntegerValues(*index);
+  if (!places.ok() || places->size() != 1) return std::nullopt;
+  if ((*places)[0] >= 0) return (*places)[0];
+  const auto length = (*node->input(0)->shape())[0].constant();
+  return length ? std::optional((*places)[0] + *length) : std::nullopt;
+}
+
 PresentOutput PresentOutputOf(Value* value) {
   PresentOutput found;
   if (value->is_output()) found.output = value;
@@ -69,6 +98,7 @@ PresentOutput PresentOutputOf(Value* value) {
       found.all = false;
     } else {
       found.output = stack;
+      found.place = use.node->output(0)->uses()[0].index;
     }
   }
   return found;

@@ -46,12 +46,26 @@ bool HasFeaturesOnly(const Value* value) {
                                      [](const Dim& dim) { return dim.constant() == 1; });
 }
 
+// What stands beside the rows is the same for all of them.
+bool HasFeaturesOnlyBeside(const Node& node) {
+  return std::all_of(node.inputs().begin() + 1, node.inputs().end(),
+                     [](const Value* input) { return !input || HasFeaturesOnly(input); });
+}
+
 bool NormalisesLastAxis(const Node& node) {
   const bool norm = IsAnyOf(node, {"RMSNormalization", "LayerNormalization",
                                    "SimplifiedLayerNormalization", "Softmax", "LogSoftmax"});
   const int64_t axis = IntOr(node, "axis", -1);
   const auto& shape = node.input(0)->shape();
-  return norm && shape && NormalAxis(axis, shape->rank()) == shape->rank() - 1;
+  return norm && shape && NormalAxis(axis, shape->rank()) == shape->rank() - 1 &&
+         HasFeaturesOnlyBeside(node);
+}
+
+// The same columns of every row, in some order.
+bool GathersColumns(const Node& node, const Shape& from) {
+  const auto& columns = node.num_inputs() > 1 ? node.input(1)->shape() : std::nullopt;
+  return node.Is("Gather") && columns && columns->rank() == 1 &&
+         NormalAxis(IntOr(node, "axis", 0), from.rank()) == from.rank() - 1;
 }
 
 bool MultipliesRows(const Node& node) {
@@ -59,7 +73,8 @@ bool MultipliesRows(const Node& node) {
       IsAnyOf(node, {"GatedLinear", "Linear"}, "pagefuse")) {
     return true;
   }
-  const bool fused = node.Is("FusedMatMul", "com.microsoft") && IntOr(node, "transA", 0) == 0;
+  const bool fused = node.Is("FusedMatMul", "com.microsoft") && IntOr(node, "transA", 0) == 0 &&
+                     IntOr(node, "transBatchA", 0) == 0 && IntOr(node, "transBatchB", 0) == 0;
   const auto& right = node.num_inputs() > 1 ? node.input(1)->shape() : std::nullopt;
   return (node.Is("MatMul") || fused) && right && right->rank() == 2;
 }
@@ -69,15 +84,43 @@ bool IsElementwise(const Node& node) {
   return def && def->is_elementwise();
 }
 
-bool IsViewOp(const Node& node) {
-  return IsAnyOf(node, {"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Gather"});
+// The one row of each sequence, [B, 1, N] as [B, N].
+bool GathersOnlyRow(const Node& node, const Shape& from, const SymbolicContents& contents) {
+  if (!node.Is("Gather") || from.rank() != 3 || NormalAxis(IntOr(node, "axis", 0), 3) != 1) {
+    return false;
+  }
+  const auto& index = node.input(1)->shape();
+  const auto known = KnownInts(node.input(1), contents);
+  return index && index->rank() <= 1 && known && known->size() == 1 &&
+         ((*known)[0] == 0 || (*known)[0] == -1);
 }
 
-// [B, N] and [B, 1, N] alike. (Inference may not know the 1 behind a Slice.)
+// Keeps all elements in their order.
+bool IsViewOp(const Node& node) {
+  return IsAnyOf(node, {"Reshape", "Squeeze", "Unsqueeze", "Flatten"});
+}
+
+// [B, N], or [B, 1, N]. (Inference may not know the 1 behind a Slice.)
+bool IsRows(const Shape& shape) { return shape.rank() == 2 || shape.rank() == 3; }
+
+// Rows of the same batch and as many columns.
 bool IsSameRows(const Shape& from, const Shape& to) {
-  const auto fits = [](const Shape& shape) { return shape.rank() == 2 || shape.rank() == 3; };
-  return fits(from) && fits(to) && ProvablyEqual(from[0], to[0]) &&
+  return IsRows(from) && IsRows(to) && ProvablyEqual(from[0], to[0]) &&
          ProvablyEqual(from.back(0), to.back(0));
+}
+
+// Rows that are elementwise beside others stand on the same axes.
+bool IsElementwiseOnRows(const Node& node, const std::vector<bool>& last, const Shape& to) {
+  for (int i = 0; i < node.num_inputs(); ++i) {
+    const Value* input = node.input(i);
+    if (!input) continue;
+    if (!last[i]) {
+      if (!HasFeaturesOnly(input)) return false;
+    } else if (!input->shape() || input->shape()->rank() != to.rank()) {
+      return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace
@@ -91,10 +134,11 @@ bool SelectsLastRows(const Node& node, TokenAxes axes, const TokenDependence& in
   if (!ProvablyEqual(length, sources.sequence)) return false;
   if (node.Is("Slice")) return SlicesLast(node, length, contents);
   if (node.Is("Gather") && NormalAxis(IntOr(node, "axis", 0), 3) != 1) return false;
+  // A row of each sequence, whole.
+  const auto& taken = node.output(0)->shape();
+  if (!taken || !IsSameRows(*shape, *taken)) return false;
   if (node.Is("GatherElements")) {
-    const auto& taken = node.output(0)->shape();
-    const bool whole_rows = taken && taken->rank() == 3 && (*taken)[1].constant() == 1 &&
-                            ProvablyEqual((*taken)[2], (*shape)[2]);
+    const bool whole_rows = taken->rank() == 3 && (*taken)[1].constant() == 1;
     if (NormalAxis(IntOr(node, "axis", 0), 3) != 1 || !whole_rows) return false;
   }
   if (node.Is("GatherND")) {
@@ -106,20 +150,19 @@ bool SelectsLastRows(const Node& node, TokenAxes axes, const TokenDependence& in
   return IsLastIndex(node, index, length, contents);
 }
 
-LastRowUse UseOfLastRows(const Node& node, const std::vector<bool>& last) {
+LastRowUse UseOfLastRows(const Node& node, const std::vector<bool>& last,
+                         const SymbolicContents& contents) {
   const auto& from = node.input(0)->shape();
   const auto& to = node.output(0)->shape();
-  if (!from || !to) return LastRowUse::kOther;
-  if (to->rank() > 3) return LastRowUse::kOther;
+  if (!from || !to || !IsRows(*to)) return LastRowUse::kOther;
   if (IsElementwise(node)) {
-    for (int i = 0; i < node.num_inputs(); ++i) {
-      if (node.input(i) && !last[i] && !HasFeaturesOnly(node.input(i))) return LastRowUse::kOther;
-    }
-    return LastRowUse::kRowByRow;
+    return IsElementwiseOnRows(node, last, *to) ? LastRowUse::kRowByRow : LastRowUse::kOther;
   }
-  if (std::ranges::count(last, true) != 1 || !last[0]) return LastRowUse::kOther;
-  if (NormalisesLastAxis(node) || MultipliesRows(node)) return LastRowUse::kRowByRow;
-  return IsViewOp(node) && IsSameRows(*from, *to) ? LastRowUse::kView : LastRowUse::kOther;
+  if (std::ranges::count(last, true) != 1 || !last[0] || !IsRows(*from)) return LastRowUse::kOther;
+  if (NormalisesLastAxis(node) || GathersColumns(node, *from)) return LastRowUse::kAlongLast;
+  if (MultipliesRows(node)) return LastRowUse::kRowByRow;
+  const bool views = IsViewOp(node) || GathersOnlyRow(node, *from, contents);
+  return views && IsSameRows(*from, *to) ? LastRowUse::kView : LastRowUse::kOther;
 }
 
 }  // namespace pagefuse

@@ -16,11 +16,13 @@ bool SelectsLastRows(const Node& node, TokenAxes axes, const TokenDependence& in
 
 // What a node does with rows of last tokens, [B, 1, N] or [B, N].
 enum class LastRowUse {
-  kRowByRow,  // works along the last axis alone: as well on [1, T, N]
-  kView,      // drops or adds the axis of the one token
+  kRowByRow,   // works on each row alone: as well on [1, T, N]
+  kAlongLast,  // likewise, along the axis that its attribute `axis` says, the last one
+  kView,       // drops or adds the axis of the one token, and moves nothing
   kOther,
 };
 // `last[i]` says which inputs are such rows; the others are fixed.
-LastRowUse UseOfLastRows(const Node& node, const std::vector<bool>& last);
+LastRowUse UseOfLastRows(const Node& node, const std::vector<bool>& last,
+                         const SymbolicContents& contents);
 
 }  // namespace pagefuse

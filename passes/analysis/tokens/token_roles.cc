@@ -26,14 +26,19 @@ bool TakesSizes(const Node& node, int input) {
          (input > 0 && IsAnyOf(node, {"Reshape", "Expand", "Slice", "Tile", "Pad"}));
 }
 
+bool Mentions(const Dim& dim, const std::string& symbol) {
+  return dim.Substitute({{symbol, Dim(0)}}) != dim;
+}
+
 class Tracer {
  public:
   Tracer(const Graph& graph, const TokenSources& sources, const SymbolicContents& contents)
       : graph_(graph), sources_(sources), contents_(contents) {
     // A mask is as long as the past and the new tokens, whatever its dim is called.
     const Value* padding = sources.padding;
-    if (padding && padding->shape() && padding->shape()->rank() == 2) {
-      if (auto symbol = (*padding->shape())[1].symbol()) {
+    if (padding && sources.past.known() && padding->shape() && padding->shape()->rank() == 2) {
+      const auto symbol = (*padding->shape())[1].symbol();
+      if (symbol && !Mentions(sources.past, *symbol) && !Mentions(sources.sequence, *symbol)) {
         total_[*symbol] = sources.past + sources.sequence;
       }
     }
@@ -50,9 +55,9 @@ class Tracer {
 
  private:
   bool IsMatch(const Node* node) const { return node && sources_.matches.contains(node); }
-  std::vector<const Value*> Beside(const Node& match) const {
+  std::vector<BesideMatch> Beside(const Node& match) const {
     const auto it = sources_.beside.find(&match);
-    return it == sources_.beside.end() ? std::vector<const Value*>() : it->second;
+    return it == sources_.beside.end() ? std::vector<BesideMatch>() : it->second;
   }
   bool IsPresent(const Value* value) const {
     return IsMatch(value->producer()) && value->producer_index() > 0;
@@ -71,7 +76,7 @@ class Tracer {
     }
     for (const Node* match : sources_.matches) {
       for (int i = 0; i < kMatchInputs; ++i) open.push_back(match->input(i));
-      for (const Value* value : Beside(*match)) open.push_back(value);
+      for (const BesideMatch& beside : Beside(*match)) open.push_back(beside.value);
     }
     while (!open.empty()) {
       const Value* value = open.back();
@@ -118,7 +123,7 @@ class Tracer {
       }
       inputs.push_back(std::move(role));
     }
-    for (const Value* value : Beside(node)) PF_RETURN_IF_ERROR(CheckBeside(node, value));
+    for (const BesideMatch& beside : Beside(node)) PF_RETURN_IF_ERROR(CheckBeside(node, beside));
     PF_ASSIGN_OR_RETURN(const TokenDependence result, Depends(node, inputs));
     for (const Value* output : node.outputs()) {
       if (output) trace_.values[output] = result;
@@ -126,13 +131,23 @@ class Tracer {
     return absl::OkStatus();
   }
 
-  absl::Status CheckBeside(const Node& match, const Value* value) {
-    PF_ASSIGN_OR_RETURN(const TokenDependence of, RoleOf(match, value));
+  absl::Status CheckBeside(const Node& match, const BesideMatch& beside) {
+    PF_ASSIGN_OR_RETURN(const TokenDependence of, RoleOf(match, beside.value));
+    const auto stopped = [&](std::string_view expected) {
+      const Value* value = beside.value;  // as the file calls it
+      while (value->producer() && value->producer()->Is("Identity")) {
+        value = value->producer()->input(0);
+      }
+      return Stopped(
+          match, StrCat("has the ", beside.what, " \"", value->name(), "\": expected ", expected));
+    };
+    if (!beside.by_token) {
+      if (of.role == TokenRole::kFixed) return absl::OkStatus();
+      return stopped("numbers that are the same for all tokens and in every step");
+    }
     const bool by_token = of.role == TokenRole::kRows && of.axes.token == 1 &&
                           of.axes.per_token == 1 && of.axes.batch <= 0;
-    if (by_token) return absl::OkStatus();
-    return Stopped(match, StrCat("chooses keys by \"", value->name(),
-                                 "\", whose tokens do not run along axis 1"));
+    return by_token ? absl::OkStatus() : stopped("rows of tokens along axis 1");
   }
 
   absl::Status VisitSubgraphs(const Node& node) {
@@ -272,7 +287,9 @@ class Tracer {
       token = axis;
       step = *along.constant();
     }
-    const Dim offset = Normal(index.index.constant()) - sources_.past * Dim(step);
+    // A number that is the same for all tokens does not say where they are.
+    Dim offset = Normal(index.index.constant());
+    if (step != 0) offset = offset - sources_.past * Dim(step);
     if (!offset.is_constant()) {
       return Stopped(node, StrCat("reads \"", value->name(), "\", which depends on the number ",
                                   offset.ToString(), " of tokens"));
@@ -362,11 +379,12 @@ class Tracer {
       return Stopped(node, StrCat("joins rows of last tokens with \"",
                                   node.input(static_cast<int>(i))->name(), "\""));
     }
-    const LastRowUse use = UseOfLastRows(node, last);
+    const LastRowUse use = UseOfLastRows(node, last, contents_);
     if (use == LastRowUse::kOther) {
       return Stopped(node, "does something else than row by row work to rows of last tokens");
     }
     if (use == LastRowUse::kView) trace_.last_row_views.push_back(const_cast<Node*>(&node));
+    if (use == LastRowUse::kAlongLast) trace_.along_last_axis.push_back(const_cast<Node*>(&node));
     return TokenDependence{.role = TokenRole::kLastRows};
   }
 

@@ -2,6 +2,7 @@
 // computed on packed tokens, and which node prevents it.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -46,21 +47,27 @@ struct TokenDependence {
   std::vector<IndexExpr> at = {};
 };
 
+// What takes part in a match's attention beside query, key and value.
+struct BesideMatch {
+  const Value* value = nullptr;
+  bool by_token = false;  // rows of tokens on axis 1; otherwise the same in every run
+  std::string_view what;  // "sinks", for messages
+};
+
 // What the tracing starts from.
 struct TokenSources {
   Dim batch;
   Dim sequence;
-  Dim past = 0;                              // tokens before the new ones; 0 without a cache
+  Dim past = 0;  // tokens before the new ones: 0 without a cache, unknown if nothing says how many
   std::vector<const Value*> rows;            // inputs [B, S] that hold a number for every token
   const Value* padding = nullptr;            // input [B, T]; nothing is padded: all ones
   absl::flat_hash_set<const Node*> matches;  // Attention nodes that become paged
-  // What takes part in a match's attention beside query, key and value: rows of tokens on axis 1.
-  absl::flat_hash_map<const Node*, std::vector<const Value*>> beside;
+  absl::flat_hash_map<const Node*, std::vector<BesideMatch>> beside;
 };
 
 struct TokenTrace {
   // Every value that an output still depends on once the matches are paged. A match is read by its
-  // query, key and value alone.
+  // query, key and value, and by what is beside them.
   absl::flat_hash_map<const Value*, TokenDependence> values;
   // Values of role kIndex that are read as rows of numbers: `step` times the position of the token
   // plus `offset`, along axis `axis`. Positions of the packed step have to take their place.
@@ -83,6 +90,8 @@ struct TokenTrace {
   std::vector<Node*> selections;
   // Nodes of role kLastRows that only drop or add the axis of the one token.
   std::vector<Node*> last_row_views;
+  // Nodes of role kLastRows that work along the last axis of their rows, whichever its number is.
+  std::vector<Node*> along_last_axis;
 };
 
 // Follows the token axis from the sources to the outputs. FailedPrecondition naming the first node
