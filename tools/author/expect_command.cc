@@ -7,10 +7,10 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "tools/check/paging_check.h"
-#include "tools/cli/output.h"
 #include "tools/cli/plugins.h"
 #include "tools/cli/subcommand.h"
 
+#include "pagefuse/base/new_file.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/onnx/onnx_io.h"
@@ -70,7 +70,7 @@ absl::StatusOr<bool> Update(const std::string& path, const CaseResult& result) {
   if (result.failures.empty() || result.updated.empty()) return false;
   PF_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   if (text == result.updated) return false;
-  PF_RETURN_IF_ERROR(WriteFile(path, result.updated));
+  PF_RETURN_IF_ERROR(WriteWholeFile(path, result.updated));
   std::cout << "updated " << path << "\n";
   return true;
 }
@@ -94,7 +94,7 @@ absl::StatusOr<int> Run(const Flags& flags) {
       Print(ran.back());
     }
   }
-  if (!flags.junit.empty()) PF_RETURN_IF_ERROR(WriteFile(flags.junit, JUnit(ran, failed)));
+  if (!flags.junit.empty()) PF_RETURN_IF_ERROR(WriteWholeFile(flags.junit, JUnit(ran, failed)));
   std::cout << ran.size() - failed << " passed, " << failed << " failed\n";
   return failed == 0 ? kDone : kWrongInput;
 }
@@ -111,7 +111,8 @@ void AddExpectCommand(Command app, Outcome& outcome) {
   command.AddText("--junit", flags->junit, "file for the results as JUnit XML");
   command.Footer(
       "A file holds a graph before and after some passes, or says what a model becomes; "
-      "docs/authoring.md has both formats.");
+      "docs/authoring.md has both formats. "
+      "Status 1 if one\nof them fails.");
 }
 
 }  // namespace pagefuse::tools

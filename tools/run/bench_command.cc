@@ -10,6 +10,7 @@
 #include "tools/cli/progress_line.h"
 #include "tools/run/bench_table.h"
 
+#include "pagefuse/base/short_message.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/runtime/decoder.h"
@@ -190,7 +191,8 @@ absl::Status RunOne(const Flags& flags, const ModelFolder& folder, const Plan& p
   const auto load = [&] { return ReadModel(folder.graph); };
   PF_ASSIGN_OR_RETURN(auto decoder, Decoder::Create(load, flags.engine));
   const Engine* engine = decoder->engine();
-  if (engine == nullptr) std::cerr << "pagefuse: NOT PAGED: " << decoder->why_not_paged() << "\n";
+  if (engine == nullptr)
+    std::cerr << "pagefuse: NOT PAGED: " << ShortMessage(decoder->why_not_paged()) << "\n";
   BenchRow row;
   row.model = flags.model;
   row.weights = flags.session.weights.format;
