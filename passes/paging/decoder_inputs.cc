@@ -55,15 +55,16 @@ bool IsAngleReader(const Use& use) {
 }
 
 // True if rows of a table are what queries and keys are rotated by.
-bool AreAngles(const Value* rows) {
-  return std::ranges::any_of(rows->uses(), [](const Use& use) {
+bool AreAngles(const Value* rows, absl::flat_hash_set<const Value*>& seen) {
+  if (!seen.insert(rows).second) return false;
+  return std::ranges::any_of(rows->uses(), [&seen](const Use& use) {
     if (use.node->Is("RotaryEmbedding")) return use.index == 1 || use.index == 2;
     const bool moved =
         IsView(use.node) || IsAnyOf(*use.node, {"Slice", "Split", "Concat", "Transpose"});
     if (!moved) return false;
     const auto& outputs = use.node->outputs();
-    return std::ranges::any_of(outputs,
-                               [](const Value* output) { return output && AreAngles(output); });
+    return std::ranges::any_of(
+        outputs, [&seen](const Value* output) { return output && AreAngles(output, seen); });
   });
 }
 
@@ -80,7 +81,8 @@ void NoteUse(const Use& use, bool only_views, Reading& reading) {
   reading.more_than_sizes = true;
   if (const Value* table = only_views ? TableIndexedBy(use) : nullptr) {
     reading.tables.push_back(table);
-    reading.angles |= AreAngles(use.node->output(0));
+    absl::flat_hash_set<const Value*> seen;
+    reading.angles |= AreAngles(use.node->output(0), seen);
     reading.added &= AreAdded(use.node->output(0));
   } else if (!only_views || !IsView(use.node)) {
     reading.computed_with = true;
