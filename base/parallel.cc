@@ -1,6 +1,7 @@
 #include "pagefuse/base/parallel.h"
 
 #include <atomic>
+#include <exception>
 
 #include "pagefuse/base/thread_pool.h"
 
@@ -44,6 +45,9 @@ struct Loop {
   parallel_internal::RunPart run;
   const void* body;
   WorkerPool* pool;
+  // What a part threw, as memory for it lacked; the first one's, and its caller gets it.
+  std::atomic<bool> failed{false};
+  std::exception_ptr error = nullptr;
 };
 
 // Whether a loop of so many bytes is handed over. Of a host's threads nobody knows if they sleep.
@@ -60,7 +64,12 @@ void WorkOn(void* of, int worker) noexcept {
   for (;;) {
     const int64_t begin = loop.next.fetch_add(loop.part, std::memory_order_relaxed);
     if (begin >= loop.count) break;
-    loop.run(loop.body, begin, std::min(begin + loop.part, loop.count), worker);
+    try {
+      loop.run(loop.body, begin, std::min(begin + loop.part, loop.count), worker);
+    } catch (...) {
+      if (!loop.failed.exchange(true)) loop.error = std::current_exception();
+      loop.next.store(loop.count, std::memory_order_relaxed);
+    }
   }
 }
 
@@ -99,6 +108,7 @@ void RunLoop(int64_t count, int64_t part, int64_t workers, RunPart run, const vo
   if (helpers == 0) return run(body, 0, count, 0);
   Loop loop{.count = count, .part = part, .run = run, .body = body, .pool = &pool};
   pool.Run(static_cast<int>(helpers), {WorkOn, &loop});
+  if (loop.error != nullptr) std::rethrow_exception(loop.error);
 }
 
 }  // namespace parallel_internal

@@ -107,7 +107,8 @@ absl::StatusOr<std::vector<Tensor>> Executor::RunSteps() {
   };
   for (int step = 0; step < static_cast<int>(plan_.steps.size()); ++step) {
     const double begin = profile_ ? micros() : 0;
-    PF_RETURN_IF_ERROR(WhereMemoryRanOut(*plan_.steps[step].node, RunStep(step)));
+    const Node& node = *plan_.steps[step].node;
+    PF_RETURN_IF_ERROR(WhereMemoryRanOut(node, WithinMemory(node, [&] { return RunStep(step); })));
     if (profile_) timings_.push_back({step, begin, micros() - begin});
     for (int storage : dying_[step]) spill_[storage].reset();
   }

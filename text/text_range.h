@@ -23,8 +23,10 @@ inline bool Touches(const std::vector<TextRange>& ranges, size_t first, size_t e
 inline std::vector<TextRange> Within(const std::vector<TextRange>& ranges, size_t first,
                                      size_t end) {
   std::vector<TextRange> parts;
-  for (const TextRange& range : ranges) {
-    const size_t from = std::max(range.first, first), to = std::min(range.end, end);
+  auto next = std::upper_bound(ranges.begin(), ranges.end(), first,
+                               [](size_t at, const TextRange& range) { return at < range.end; });
+  for (; next != ranges.end() && next->first < end; ++next) {
+    const size_t from = std::max(next->first, first), to = std::min(next->end, end);
     if (from < to) parts.push_back({from - first, to - first});
   }
   return parts;

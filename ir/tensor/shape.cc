@@ -150,7 +150,12 @@ namespace {
 // The whole number that `dim` is times `other`, both of the same symbols.
 std::optional<int64_t> MultipleOf(const Dim& dim, const Dim& other) {
   if (dim.terms().empty() || dim.terms().size() != other.terms().size()) return std::nullopt;
-  const int64_t multiple = dim.terms()[0].second / other.terms()[0].second;
+  const int64_t divisor = other.terms()[0].second;
+  // The least number has no negative.
+  if (divisor == -1 && dim.terms()[0].second == std::numeric_limits<int64_t>::min()) {
+    return std::nullopt;
+  }
+  const int64_t multiple = dim.terms()[0].second / divisor;
   return ProvablyEqual(other * Dim(multiple), dim) ? std::optional<int64_t>(multiple)
                                                    : std::nullopt;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <new>
 #include <type_traits>
 #include <utility>
 
@@ -10,6 +11,8 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/tensor/absent_tensor.h"
+#include "pagefuse/ir/tensor/memory_budget.h"
+#include "pagefuse/ir/tensor/tensor_of.h"
 
 namespace pagefuse {
 namespace {
@@ -128,25 +131,41 @@ absl::StatusOr<Tensor> Tensor::View(DataType type, std::vector<int64_t> dims,
 }
 
 template <typename T>
+absl::StatusOr<Tensor> TensorOf(std::vector<int64_t> dims, const std::vector<T>& values) {
+  PF_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(CodeOf<T>(), std::move(dims)));
+  if (tensor.size() != static_cast<int64_t>(values.size())) {
+    return absl::InvalidArgumentError(StrCat("expected ", tensor.size(), " values of a tensor ",
+                                             DimsToString(tensor.dims()), ", got ", values.size()));
+  }
+  std::copy(values.begin(), values.end(), static_cast<T*>(tensor.mutable_data()));
+  return tensor;
+}
+
+template <typename T>
 Tensor Tensor::Of(std::vector<int64_t> dims, const std::vector<T>& values) {
-  absl::StatusOr<Tensor> tensor = Allocate(CodeOf<T>(), std::move(dims));
+  // The numbers that the program itself writes, as axes and sizes, count against nobody's budget.
+  const MemoryBudgetScope nobodys(nullptr);
+  absl::StatusOr<Tensor> tensor = TensorOf(std::move(dims), values);
+  if (absl::IsResourceExhausted(tensor.status())) throw std::bad_alloc();
   PF_CHECK(tensor.ok());
-  PF_CHECK(tensor->size() == static_cast<int64_t>(values.size()));
-  std::copy(values.begin(), values.end(), static_cast<T*>(tensor->mutable_data()));
   return *std::move(tensor);
 }
 
-template Tensor Tensor::Of(std::vector<int64_t>, const std::vector<float>&);
-template Tensor Tensor::Of(std::vector<int64_t>, const std::vector<double>&);
-template Tensor Tensor::Of(std::vector<int64_t>, const std::vector<int8_t>&);
-template Tensor Tensor::Of(std::vector<int64_t>, const std::vector<int16_t>&);
-template Tensor Tensor::Of(std::vector<int64_t>, const std::vector<int32_t>&);
-template Tensor Tensor::Of(std::vector<int64_t>, const std::vector<int64_t>&);
-template Tensor Tensor::Of(std::vector<int64_t>, const std::vector<uint8_t>&);
-template Tensor Tensor::Of(std::vector<int64_t>, const std::vector<uint16_t>&);
-template Tensor Tensor::Of(std::vector<int64_t>, const std::vector<uint32_t>&);
-template Tensor Tensor::Of(std::vector<int64_t>, const std::vector<uint64_t>&);
-template Tensor Tensor::Of(std::vector<int64_t>, const std::vector<bool>&);
+#define PF_TENSOR_OF(type)                                                                  \
+  template absl::StatusOr<Tensor> TensorOf(std::vector<int64_t>, const std::vector<type>&); \
+  template Tensor Tensor::Of(std::vector<int64_t>, const std::vector<type>&)
+PF_TENSOR_OF(float);
+PF_TENSOR_OF(double);
+PF_TENSOR_OF(int8_t);
+PF_TENSOR_OF(int16_t);
+PF_TENSOR_OF(int32_t);
+PF_TENSOR_OF(int64_t);
+PF_TENSOR_OF(uint8_t);
+PF_TENSOR_OF(uint16_t);
+PF_TENSOR_OF(uint32_t);
+PF_TENSOR_OF(uint64_t);
+PF_TENSOR_OF(bool);
+#undef PF_TENSOR_OF
 
 Tensor Tensor::Strings(std::vector<int64_t> dims, std::vector<std::string> values) {
   const std::optional<int64_t> count = ElementCount(dims);

@@ -151,7 +151,7 @@ absl::StatusOr<std::vector<Tensor>> RunPlacing(PlacingKernel& kernel, KernelArgs
     args.outputs[i].dtype = value->dtype();
   }
   TensorPlacer placer(args, limits);
-  PF_RETURN_IF_ERROR(kernel.Run(args, placer));
+  PF_RETURN_IF_ERROR(WithinMemory(*args.node, [&] { return kernel.Run(args, placer); }));
   return placer.Take();
 }
 
@@ -182,7 +182,7 @@ absl::StatusOr<std::vector<Tensor>> RunKernel(const KernelQuery& query, const Ke
     return RunPlacing(*placing, std::move(args), limits);
   }
   PF_RETURN_IF_ERROR(outputs.status());
-  PF_RETURN_IF_ERROR(choice.kernel->run(args));
+  PF_RETURN_IF_ERROR(WithinMemory(*query.node, [&] { return choice.kernel->run(args); }));
   return results;
 }
 

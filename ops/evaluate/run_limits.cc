@@ -19,4 +19,9 @@ absl::Status CountBodyRun(const Node& node, const RunLimits& limits, int64_t& bo
                                              " times, which is the limit of a run"));
 }
 
+absl::Status NoMemoryForKernel(const Node& node) {
+  return absl::ResourceExhaustedError(
+      StrCat(node.Description(), ": no memory for what its kernel works with"));
+}
+
 }  // namespace pagefuse

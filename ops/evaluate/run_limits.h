@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <new>
+#include <stdexcept>
 
 #include "absl/status/status.h"
 
@@ -20,5 +22,19 @@ struct RunLimits {
 absl::Status CheckTensorBytes(const Node& node, int output, int64_t bytes, const RunLimits& limits);
 // Counts one more run of a graph of `node`; ResourceExhausted naming it if that is too many.
 absl::Status CountBodyRun(const Node& node, const RunLimits& limits, int64_t& body_runs);
+
+// ResourceExhausted naming the node, of which a kernel got no memory for what it works with.
+absl::Status NoMemoryForKernel(const Node& node);
+// What `run` gives, or that. What kernels work with beside their outputs is as large as inputs say.
+template <typename Run>
+absl::Status WithinMemory(const Node& node, const Run& run) {
+  try {
+    return run();
+  } catch (const std::bad_alloc&) {
+    return NoMemoryForKernel(node);
+  } catch (const std::length_error&) {
+    return NoMemoryForKernel(node);
+  }
+}
 
 }  // namespace pagefuse

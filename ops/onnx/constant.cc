@@ -5,6 +5,7 @@
 
 #include "pagefuse/base/packed_types.h"
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/ir/tensor/tensor_of.h"
 #include "pagefuse/ops/kernels/numeric/dispatch.h"
 #include "pagefuse/ops/kernels/numeric/packed_elements.h"
 #include "pagefuse/ops/onnx/movement.h"
@@ -24,12 +25,14 @@ absl::StatusOr<Tensor> ConstantTensor(const Node& node) {
   }
   if (const auto* value = std::get_if<int64_t>(&attribute.value)) return Tensor::Scalar(*value);
   if (const auto* value = std::get_if<float>(&attribute.value)) return Tensor::Scalar(*value);
-  if (const auto* list = std::get_if<std::vector<int64_t>>(&attribute.value)) {
-    return Tensor::Of<int64_t>({static_cast<int64_t>(list->size())}, *list);
-  }
-  if (const auto* list = std::get_if<std::vector<float>>(&attribute.value)) {
-    return Tensor::Of<float>({static_cast<int64_t>(list->size())}, *list);
-  }
+  const auto list_of = [&node](const auto& values) -> absl::StatusOr<Tensor> {
+    auto list = TensorOf({static_cast<int64_t>(values.size())}, values);
+    if (list.ok()) return list;
+    return absl::Status(list.status().code(),
+                        absl::StrCat(node.Description(), ": ", list.status().message()));
+  };
+  if (const auto* list = std::get_if<std::vector<int64_t>>(&attribute.value)) return list_of(*list);
+  if (const auto* list = std::get_if<std::vector<float>>(&attribute.value)) return list_of(*list);
   if (const auto* text = std::get_if<std::string>(&attribute.value)) {
     return Tensor::Strings({}, {*text});
   }

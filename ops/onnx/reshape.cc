@@ -1,5 +1,6 @@
 // Reshape and Flatten: the same elements under other dims.
 #include <algorithm>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 
@@ -12,7 +13,11 @@ namespace {
 // a / b where that is the same positive number for all sizes; 0 if not.
 int64_t Ratio(const Dim& a, const Dim& b) {
   if (!a.known() || !b.known() || b.terms().empty()) return 0;
-  const int64_t ratio = a.terms().empty() ? 0 : a.terms().front().second / b.terms().front().second;
+  const int64_t divisor = b.terms().front().second;
+  const int64_t dividend = a.terms().empty() ? 0 : a.terms().front().second;
+  // The least number has no negative.
+  if (divisor == -1 && dividend == std::numeric_limits<int64_t>::min()) return 0;
+  const int64_t ratio = dividend / divisor;
   return ratio > 0 && ProvablyEqual(b * Dim(ratio), a) ? ratio : 0;
 }
 

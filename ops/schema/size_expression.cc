@@ -17,6 +17,11 @@ int64_t Add(int64_t a, int64_t b) {
   return __builtin_add_overflow(a, b, &sum) ? kLargest : sum;
 }
 
+int64_t Subtract(int64_t a, int64_t b) {
+  int64_t difference;
+  return __builtin_sub_overflow(a, b, &difference) ? kLargest : difference;
+}
+
 int64_t Multiply(int64_t a, int64_t b) {
   int64_t product;
   return __builtin_mul_overflow(a, b, &product) ? kLargest : product;
@@ -33,12 +38,15 @@ Size Combine(Op op, int64_t a, int64_t b) {
     case Op::kAdd:
       return {Dim(Add(a, b))};
     case Op::kSubtract:
-      return {Dim(b < 0 ? Add(a, -b) : a - b)};
+      return {Dim(Subtract(a, b))};
     case Op::kMultiply:
       return {Dim(Multiply(a, b))};
     case Op::kDivide:
+      // The least number divided by -1 does not fit.
+      if (b == -1) return {Dim(Subtract(0, a))};
       return b == 0 || a % b != 0 ? kNoSize : Size{Dim(a / b)};
     case Op::kModulo:
+      if (b == -1) return {Dim(0)};
       return b == 0 ? kNoSize : Size{Dim(a % b)};
     default:
       return b < 0 ? kNoSize : Size{Dim(Power(a, b))};

@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_join.h"
 
+#include "pagefuse/base/short_message.h"
 #include "pagefuse/base/str_cat.h"
 
 namespace pagefuse {
@@ -85,16 +86,17 @@ std::string MissText(const MissedMatch& miss) {
   const int others = miss.places - 1;
   std::string like;
   if (others > 0) like = StrCat(" and ", others, others == 1 ? " place" : " places", " like it");
-  return StrCat(miss.rule, " at \"", miss.at, "\"", like, " (", miss.matched_nodes,
-                miss.matched_nodes == 1 ? " node" : " nodes", " matched): ", miss.condition);
+  return ShortMessage(StrCat(miss.rule, " at \"", miss.at, "\"", like, " (", miss.matched_nodes,
+                             miss.matched_nodes == 1 ? " node" : " nodes",
+                             " matched): ", miss.condition));
 }
 
 std::string UnfusedText(const UnfusedPlace& place) {
   std::string text = StrCat(place.family, " at ", place.node);
   if (place.places > 1) StrAppend(&text, ", ", place.places, " of them");
-  if (place.rule.empty()) return text + "; no rule resembles it";
+  if (place.rule.empty()) return ShortMessage(text + "; no rule resembles it");
   StrAppend(&text, "; nearest is ", place.rule, ": ", place.reason);
-  return text;
+  return ShortMessage(text);
 }
 
 std::vector<std::string> UnmissedLines(const std::vector<AskedRule>& rules,

@@ -141,6 +141,8 @@ class CompletedWindowsReader {
   // An integer by cases: choices are followed as far as comparisons are between such integers.
   absl::StatusOr<std::vector<Piece>> PiecesOf(const Element& unresolved) {
     const Element element = reader_.Source(unresolved);
+    constexpr int kMostElements = 1024;
+    if (++elements_ > kMostElements) return MatchFailure(element, "fewer sums of choices");
     if (element.From("Cast") && element.producer()->input(0)->dtype() != DataType::kBool) {
       return PiecesOf(reader_.Operand(element, 0));
     }
@@ -156,6 +158,7 @@ class CompletedWindowsReader {
         result.push_back({std::move(both), piece.form});
       }
     }
+    if (result.size() > kMostPieces) return MatchFailure(element, "fewer choices");
     return result;
   }
 
@@ -166,6 +169,7 @@ class CompletedWindowsReader {
     if (first.size() == 1 && second.size() == 1 && !IsChosen(first[0]) && !IsChosen(second[0])) {
       return std::vector<Piece>{{{}, FormOf(sum)}};
     }
+    if (first.size() * second.size() > kMostPieces) return MatchFailure(sum, "fewer choices");
     std::vector<Piece> result;
     for (const Piece& a : first) {
       for (const Piece& b : second) {
@@ -209,6 +213,9 @@ class CompletedWindowsReader {
     const int strict = comparison.From("Less") || comparison.From("Greater") ? 1 : 0;
     PF_ASSIGN_OR_RETURN(const auto larger, PiecesOf(reader_.Operand(comparison, less ? 1 : 0)));
     PF_ASSIGN_OR_RETURN(const auto smaller, PiecesOf(reader_.Operand(comparison, less ? 0 : 1)));
+    if (larger.size() * smaller.size() > kMostPieces) {
+      return MatchFailure(comparison, "fewer choices");
+    }
     Truths truths;
     for (const Piece& a : larger) {
       for (const Piece& b : smaller) {
@@ -309,6 +316,7 @@ class CompletedWindowsReader {
   }
 
   GraphBuilder& builder_;
+  static constexpr size_t kMostPieces = 256;
   IndexingAnalysis& reader_;
   const WindowMask& of_;
   IndexSymbolPtr place_;              // rank of a chosen window
@@ -316,6 +324,7 @@ class CompletedWindowsReader {
   const Node* topk_ = nullptr;        // that chose
   std::string chosen_at_;             // which of its places
   std::vector<IndexExpr> row_;        // of those
+  int elements_ = 0;                  // that were read by cases
   IndexSymbolPtr chosen_;             // one of them
 };
 

@@ -258,13 +258,16 @@ class MatchReader {
 using States = absl::flat_hash_set<const Value*>;
 
 // Parts of states, moved; scores with their bias are such a part.
-bool IsPartOf(const Value* value, const States& states) {
+bool IsPartOf(const Value* value, States& states) {
   if (states.contains(value)) return true;
   const Node* node = value->producer();
   if (!node) return false;
   if (node->Is("Concat")) {
-    return std::ranges::all_of(node->inputs(),
-                               [&](const Value* input) { return IsPartOf(input, states); });
+    const bool parts = std::ranges::all_of(
+        node->inputs(), [&](const Value* input) { return IsPartOf(input, states); });
+    // It is not looked through again.
+    if (parts) states.insert(value);
+    return parts;
   }
   if (node->Is("Add")) {
     return (node->input(1)->IsConstant() && IsPartOf(node->input(0), states)) ||
@@ -286,7 +289,7 @@ void EraseSum(Graph& graph, const SinkMatch& sink) {
   graph.EraseNode(node);
 }
 
-void DropStates(Graph& graph, const States& states) {
+void DropStates(Graph& graph, States& states) {
   for (int i = static_cast<int>(graph.outputs().size()) - 1; i >= 0; --i) {
     if (IsPartOf(graph.outputs()[i], states)) graph.RemoveOutput(i);
   }

@@ -56,15 +56,16 @@ bool IsAngleReader(const Use& use) {
 }
 
 // True if rows of a table are what queries and keys are rotated by.
-bool AreAngles(const Value* rows) {
-  return std::ranges::any_of(rows->uses(), [](const Use& use) {
+bool AreAngles(const Value* rows, absl::flat_hash_set<const Value*>& seen) {
+  if (!seen.insert(rows).second) return false;
+  return std::ranges::any_of(rows->uses(), [&seen](const Use& use) {
     if (use.node->Is("RotaryEmbedding")) return use.index == 1 || use.index == 2;
     const bool moved =
         IsView(use.node) || IsAnyOf(*use.node, {"Slice", "Split", "Concat", "Transpose"});
     if (!moved) return false;
     const auto& outputs = use.node->outputs();
-    return std::ranges::any_of(outputs,
-                               [](const Value* output) { return output && AreAngles(output); });
+    return std::ranges::any_of(
+        outputs, [&seen](const Value* output) { return output && AreAngles(output, seen); });
   });
 }
 
@@ -80,7 +81,8 @@ bool AreAdded(const Value* rows) {
 void NoteUse(const Use& use, bool only_views, Reading& reading) {
   reading.more_than_sizes = true;
   if (const Value* table = only_views ? TableIndexedBy(use) : nullptr) {
-    const bool rotates = AreAngles(use.node->output(0));
+    absl::flat_hash_set<const Value*> seen;
+    const bool rotates = AreAngles(use.node->output(0), seen);
     if (rotates) {
       reading.of_angles = table;
     } else {

@@ -2,13 +2,16 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <limits>
+#include <new>
 #include <optional>
 #include <set>
+#include <stdexcept>
 
 #include "absl/strings/str_replace.h"
 
+#include "pagefuse/base/new_file.h"
+#include "pagefuse/base/short_message.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/graph/verify.h"
@@ -139,11 +142,17 @@ class Runner {
     if (!options_.reproducer_dir.empty()) before = model_.Clone();
     pass_ = pass.name();
     PassRun run{.name = std::string(pass.name())};
-    absl::Status status = Attempt(pass, run);
+    absl::Status status = absl::ResourceExhaustedError("no memory for what it works with");
+    try {
+      status = Attempt(pass, run);
+    } catch (const std::bad_alloc&) {
+    } catch (const std::length_error&) {
+    }
     if (!status.ok()) {
       const std::string written = WriteReproducer(pass, before);
-      return absl::Status(status.code(),
-                          StrCat("pass \"", pass.name(), "\": ", status.message(), written));
+      return absl::Status(
+          status.code(),
+          StrCat("pass \"", pass.name(), "\": ", ShortMessage(StdView(status.message())), written));
     }
     if (run.changed || report_.runs.empty()) num_nodes_ = CountNodes(model_);
     run.nodes_after = num_nodes_;
@@ -207,25 +216,26 @@ class Runner {
     std::error_code error;
     std::filesystem::create_directories(options_.reproducer_dir, error);
     const std::string base = StrCat(options_.reproducer_dir, "/", pass.name());
-    std::ofstream graph(base + ".onnxtxt");
-    graph << PrintModel(before);
-    std::ofstream command(base + ".sh");
     // PAGEFUSE names another program than that of the path.
-    command << "#!/bin/sh\nexec \"${PAGEFUSE:-pagefuse}\" opt --passes=" << pass.name()
-            << (options_.verify ? " --verify" : "");
-    for (const RuleFile& file : options_.rules) command << " --rules " << ShellWord(file.path);
+    std::string command =
+        StrCat("#!/bin/sh\nexec \"${PAGEFUSE:-pagefuse}\" opt --passes=", pass.name(),
+               options_.verify ? " --verify" : "");
+    for (const RuleFile& file : options_.rules) {
+      StrAppend(&command, " --rules ", ShellWord(file.path));
+    }
     std::set<std::string> plugins;
     for (const PlacedPass& placed : rules_) plugins.insert(placed.plugin);
     for (const std::string& path : plugins) {
-      if (!path.empty()) command << " --plugin " << ShellWord(path);
+      if (!path.empty()) StrAppend(&command, " --plugin ", ShellWord(path));
     }
     for (const auto& [name, value] : options_.options) {
-      command << " --option " << ShellWord(StrCat(name, "=", value));
+      StrAppend(&command, " --option ", ShellWord(StrCat(name, "=", value)));
     }
-    command << " \"$(dirname \"$0\")\"/" << pass.name() << ".onnxtxt\n";
-    graph.flush();
-    command.flush();
-    if (!graph || !command) return StrCat("; no reproducer could be written to ", base);
+    StrAppend(&command, " \"$(dirname \"$0\")\"/", pass.name(), ".onnxtxt\n");
+    if (!WriteWholeFile(base + ".onnxtxt", PrintModel(before)).ok() ||
+        !WriteWholeFile(base + ".sh", command).ok()) {
+      return StrCat("; no reproducer could be written to ", base);
+    }
     return StrCat("; to repeat it, run sh ", base, ".sh");
   }
 

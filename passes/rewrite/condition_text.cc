@@ -90,7 +90,9 @@ class Parser {
   absl::StatusOr<Expression> ParseCondition() {
     const Token start = lexer_.Peek();
     if (TakeWord("not")) {
+      if (++depth_ > kMaxDepth) return Unexpected(lexer_.Peek(), "less nesting");
       PF_ASSIGN_OR_RETURN(Expression inner, ParseCondition());
+      --depth_;
       return Expression{.kind = Kind::kNot, .operands = {std::move(inner)}};
     }
     PF_ASSIGN_OR_RETURN(Expression left, ParseSum());
@@ -171,6 +173,7 @@ class Parser {
   }
 
   absl::StatusOr<Expression> ParseUnary() {
+    if (++parts_ > kMaxParts) return Unexpected(lexer_.Peek(), "fewer parts");
     if (++depth_ > kMaxDepth) return Unexpected(lexer_.Peek(), "less nesting");
     absl::StatusOr<Expression> result = Take("-") ? Negated() : ParsePrimary();
     --depth_;
@@ -311,13 +314,14 @@ class Parser {
   }
 
   static constexpr int kMaxDepth = 64;
+  static constexpr int kMaxParts = 1024;  // of all, which chains of sums nest one in the other
 
   std::string_view text_;
   TextLexer lexer_;
   const ConditionFunctions& functions_;
   const PlaceError& error_;
   size_t end_ = 0;  // of the last token
-  int depth_ = 0;
+  int depth_ = 0, parts_ = 0;
   std::vector<std::string_view> names_;
 };
 

@@ -75,11 +75,13 @@ Beside OperandsBeside(const Node& node, const AxisOf& rows, const Dim& length,
   return beside;
 }
 
-// True if everything that reads the rows takes `length` of them.
+// True if everything that reads the rows takes `length` of them. `uses_left`: how many readers more
+// are looked at; one that reads a value twice is two.
 bool IsReadByLength(const Value* rows, int axis, const Dim& length,
-                    const SymbolicContents& contents) {
+                    const SymbolicContents& contents, int& uses_left) {
   if (rows->is_output() || rows->uses().empty() || !rows->shape()) return false;
   return std::ranges::all_of(rows->uses(), [&](const Use& use) {
+    if (--uses_left < 0) return false;
     auto behind = AxisBehind(*use.node, axis, contents);
     if (IsElementwise(*use.node)) {
       const Beside beside = OperandsBeside(*use.node, {rows, axis}, length, contents);
@@ -87,7 +89,7 @@ bool IsReadByLength(const Value* rows, int axis, const Dim& length,
       const auto& result = use.node->output(0)->shape();
       if (result) behind = axis + result->rank() - rows->shape()->rank();
     }
-    return behind && IsReadByLength(use.node->output(0), *behind, length, contents);
+    return behind && IsReadByLength(use.node->output(0), *behind, length, contents, uses_left);
   });
 }
 
@@ -131,9 +133,10 @@ CutTable CutsOf(Node& slice, const SymbolicContents& contents) {
     for (size_t i = 0; i < listed->size(); ++i) {
       const auto& [axis, start, end, step] = (*listed)[i];
       const int64_t whole = (*found.table->shape())[axis].constant().value_or(0);
+      int uses_left = 4096;
       const bool fits = whole > 1 && step == 1 && end.known() && !end.is_constant() &&
                         ProvablyNotNegative(start) && ProvablyNotNegative(end - start) &&
-                        IsReadByLength(slice.output(0), axis, end - start, contents);
+                        IsReadByLength(slice.output(0), axis, end - start, contents, uses_left);
       const bool again = std::ranges::any_of(
           found.cuts, [axis = axis](const Cut& cut) { return cut.axis == axis; });
       if (!fits || again) return {};

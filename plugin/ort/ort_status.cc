@@ -1,5 +1,8 @@
 #include "plugin/ort/ort_status.h"
 
+#include "pagefuse/base/short_message.h"
+#include "pagefuse/base/str_cat.h"
+
 namespace pagefuse::ort {
 
 Status* ToOrtStatus(Api* api, const absl::Status& status) {
@@ -9,7 +12,7 @@ Status* ToOrtStatus(Api* api, const absl::Status& status) {
     code = ErrorCode::kInvalidArgument;
   }
   if (absl::IsUnimplemented(status)) code = ErrorCode::kNotImplemented;
-  return kCreateStatus(api, code, std::string(status.message()).c_str());
+  return kCreateStatus(api, code, ShortMessage(StdView(status.message())).c_str());
 }
 
 absl::Status FromOrtStatus(Api* api, Status* status) {

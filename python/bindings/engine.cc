@@ -15,6 +15,8 @@
 #include "pybind11/functional.h"
 #include "pybind11/stl.h"
 
+#include "pagefuse/base/short_message.h"
+#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/onnx/onnx_io.h"
 #include "pagefuse/runtime/decoder.h"
 #include "pagefuse/runtime/model_folder.h"
@@ -100,7 +102,7 @@ py::dict ToPython(const Completion& completion) {
   result["tokens"] = ArrayOf(Tensor::Of<int64_t>({count}, completion.tokens));
   result["finish"] = NameOf(completion.finish);
   result["seed"] = completion.seed;
-  if (!completion.error.ok()) result["error"] = std::string(completion.error.message());
+  if (!completion.error.ok()) result["error"] = ShortMessage(StdView(completion.error.message()));
   if (!completion.logits.empty()) {
     std::vector<float> rows;
     for (const auto& row : completion.logits) rows.insert(rows.end(), row.begin(), row.end());

@@ -2,6 +2,9 @@
 
 #include <string>
 
+#include "pagefuse/base/short_message.h"
+#include "pagefuse/base/str_cat.h"
+
 namespace pagefuse::python {
 namespace {
 
@@ -24,7 +27,7 @@ PyObject* ExceptionOf(absl::StatusCode code) {
 
 void Check(const absl::Status& status) {
   if (status.ok()) return;
-  PyErr_SetString(ExceptionOf(status.code()), std::string(status.message()).c_str());
+  PyErr_SetString(ExceptionOf(status.code()), ShortMessage(StdView(status.message())).c_str());
   throw pybind11::error_already_set();
 }
 

@@ -71,6 +71,43 @@ TEST(RuleText, KnowsItsAttributes) {
                                        "similar names: \"alpha\""));
 }
 
+// Of a rule that writes that.
+std::string ErrorOfWritten(std::string_view nodes) {
+  return ErrorOf(StrCat("# rule: mine\n(x, w?) => (y) { y = Add (x, w) }\n# ---- after\n",
+                        "(x, w) => (y) {\n  ", nodes, "\n}\n"));
+}
+
+TEST(RuleText, WritesOnlyWhatExists) {
+  EXPECT_EQ(ErrorOfWritten("y = Sigmoid (x)"), "");
+  EXPECT_EQ(ErrorOfWritten("y = Elu <alpha: float = 0.5> (x)"), "");
+  EXPECT_EQ(ErrorOfWritten("y = Concat <axis: int = 0> (x, w, x)"), "");
+  EXPECT_THAT(
+      ErrorOfWritten("y = Sigmoyd (x)"),
+      HasSubstr("my.rules.txt:5:3: node \"y\" (Sigmoyd): no op \"Sigmoyd\" in domain \"\" at "
+                "version 28; similar names: \"Sigmoid\"\n  y = Sigmoyd (x)\n  ^"));
+  EXPECT_THAT(ErrorOfWritten("y = pagefuse.SiluMull (x, w)"),
+              HasSubstr("; similar names: \"SiluMul\""));
+  EXPECT_THAT(ErrorOfWritten("y = acme.Relu (x)"), HasSubstr("no op \"Relu\" in domain \"acme\""));
+  EXPECT_THAT(ErrorOfWritten("yy = Neg (x)\n  y = Elu <alfa: float = 0.5> (yy)"),
+              HasSubstr("my.rules.txt:6:12: Elu: there is no attribute \"alfa\"; similar names: "
+                        "\"alpha\"\n"));
+  EXPECT_THAT(ErrorOfWritten("y = Cast (x)"), HasSubstr(":5:3: Cast: attribute \"to\" is missing"));
+  EXPECT_THAT(ErrorOfWritten("y = Mul (x)"), HasSubstr(":5:3: Mul: input 1 \"B\" is missing"));
+  EXPECT_THAT(ErrorOfWritten("y = Neg (x, w)"), HasSubstr(":5:3: Neg: expected 1 input, got 2"));
+  EXPECT_THAT(ErrorOfWritten("y, z = Neg (x)"), HasSubstr(":5:3: Neg: expected 1 output, got 2"));
+  EXPECT_THAT(ErrorOfWritten("y = Mul (\"\", x)"), HasSubstr("Mul: input 0 \"A\" is missing"));
+}
+
+// What the built-in rules write is looked at where they are read.
+TEST(RuleText, BuiltInRulesWriteOnlyWhatExists) {
+  for (const auto& pass : AllPasses()) {
+    const std::string_view text = EmbeddedRules(pass->name());
+    if (text.empty()) continue;
+    const auto rules = ParseRules({StrCat(pass->name(), ".rules.txt"), std::string(text)});
+    EXPECT_TRUE(rules.ok()) << rules.status();
+  }
+}
+
 TEST(RuleText, MissesWhatARuleNeeds) {
   EXPECT_THAT(ErrorOf(""), HasSubstr("expected \"# rule: NAME\""));
   EXPECT_THAT(ErrorOf("(x) => (y) { y = Relu (x) }"),
@@ -87,6 +124,20 @@ TEST(RuleText, MissesWhatARuleNeeds) {
   EXPECT_THAT(ErrorOf(With("# where: rank(x)\n")), testing::Not(HasSubstr("error")));
   EXPECT_THAT(ErrorOf(With("# where: 3\n")), HasSubstr(":2:10: a condition compares something"));
   EXPECT_THAT(ErrorOf(With("# let: half = 1\n")), HasSubstr(":2:8: expected \"@\", got \"half\""));
+}
+
+TEST(RuleText, LimitsConditions) {
+  std::string nots, sum = "1", choice = "1";
+  for (int i = 0; i < 100'000; ++i) {
+    nots += "not ";
+    sum += " + 1";
+    choice += " else 1";
+  }
+  EXPECT_THAT(ErrorOf(With("# where: " + nots + "rank(x) == 1\n")),
+              HasSubstr("expected less nesting"));
+  EXPECT_THAT(ErrorOf(With("# where: rank(x) == " + sum + "\n")),
+              HasSubstr("expected fewer parts"));
+  EXPECT_THAT(ErrorOf(With("# let: @a = " + choice + "\n")), HasSubstr("expected fewer parts"));
 }
 
 TEST(RuleText, LimitsVariants) {

@@ -140,6 +140,68 @@ TEST(ChatTemplate, EndsWithinItsLimits) {
   EXPECT_THAT(TextOf(nested), HasSubstr("nested too deeply"));
 }
 
+// A list of `depth` levels, each of which holds the one below it twice: 2^depth items to walk, and
+// as many to print, in a few hundred bytes.
+std::string Shared(const std::string& name, int depth) {
+  return StrCat("{% set ", name, " = namespace(v=['x']) %}{% for i in range(", depth, ") %}{% set ",
+                name, ".v = [", name, ".v, ", name, ".v] %}{% endfor %}");
+}
+
+TEST(ChatTemplate, SharedListsAreWalkedWithinTheLimits) {
+  const std::string lists = Shared("a", 40) + Shared("b", 40);
+  const std::string operations = "more than 1000000 operations";
+  const std::string bytes = "more than 8388608 bytes of text";
+  const std::pair<const char*, const std::string&> cases[] = {
+      {"{% if a.v == b.v %}{% endif %}", operations},
+      {"{{ a.v != b.v }}", operations},
+      {"{{ a.v < b.v }}", operations},
+      {"{{ a.v is eq(b.v) }}", operations},
+      {"{{ a.v is ge(b.v) }}", operations},
+      {"{{ a.v in [b.v] }}", operations},
+      {"{{ [a.v, b.v] | sort }}", operations},
+      {"{{ [a.v, b.v] | unique | list | length }}", operations},
+      {"{{ {'k': a.v} == {'k': b.v} }}", operations},
+      {"{{ a.v | tojson }}", bytes},
+      {"{{ a.v | string }}", bytes},
+      {"{{ a.v | trim }}", bytes},
+      {"{{ a.v ~ '' }}", bytes},
+      {"{{ a.v }}", bytes},
+      {"{{ [a.v] | join }}", bytes},
+      {"{{ {'k': a.v} | tojson(indent=2) }}", bytes}};
+  for (const auto& [source, expected] : cases) {
+    EXPECT_THAT(TextOf(lists + source).substr(0, 200), HasSubstr(expected)) << source;
+  }
+  EXPECT_EQ(TextOf(Shared("a", 8) + Shared("b", 8) + "{{ a.v == b.v }}"), "True");
+}
+
+TEST(ChatTemplate, ReadingLongTextsCosts) {
+  const std::string text = "{% set t = 'a' * 4000000 %}{% for i in range(80000) %}";
+  for (const char* read : {"{{ t.count('b') }}", "{{ t.find('b') }}", "{{ t is upper }}",
+                           "{{ 'b' in t }}", "{{ t.startswith('b') }}", "{{ t | length }}"}) {
+    EXPECT_THAT(TextOf(text + read + "{% endfor %}").substr(0, 200),
+                HasSubstr("more than 1000000 operations"))
+        << read;
+  }
+  // Both lengths multiplied would be 10^13 steps.
+  const std::string both = "{% set t = 'a' * 6000000 %}{% set w = 'a' * 3000000 ~ 'b' %}";
+  EXPECT_EQ(TextOf(both + "{{ t.count(w) }} {{ w in t }} {{ t.split(w) | length }}"), "0 False 1");
+  EXPECT_EQ(TextOf(both + "{{ t.rsplit(w) | length }} {{ t.find(w) }}"), "1 -1");
+}
+
+TEST(ChatTemplate, SplitsFromTheRight) {
+  EXPECT_EQ(TextOf("{{ 'a, b, c'.rsplit(', ') }}{{ 'a, b, c'.rsplit(', ', 1) }}"),
+            "['a', 'b', 'c']['a, b', 'c']");
+  EXPECT_EQ(TextOf("{{ 'aaa'.rsplit('aa') }}{{ ',a,'.rsplit(',') }}"), "['a', '']['', 'a', '']");
+}
+
+TEST(ChatTemplate, RefusesInputNestedTooDeeply) {
+  ordered_json nested = 1;
+  for (int i = 0; i < 100'000; ++i) nested = ordered_json::array({std::move(nested)});
+  ordered_json given = ordered_json::object();
+  given["x"] = std::move(nested);
+  EXPECT_EQ(TextOf("", given), "error: values nested more than 100 deep");
+}
+
 TEST(ChatTemplate, NamespacesMayHoldThemselves) {
   EXPECT_EQ(TextOf("{% set ns = namespace() %}{% set ns.self = ns %}{{ ns.self.self == ns }}"),
             "True");

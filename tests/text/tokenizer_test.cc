@@ -173,6 +173,41 @@ TEST(Tokenizer, NamesWhatIsWrongInAFile) {
   EXPECT_THAT(std::string(tokenizer.status().message()), HasSubstr("no JSON: "));
 }
 
+// Steps of the kind, as many as `count`.
+json Steps(const char* list, int count, const json& step) {
+  return {{"type", "Sequence"}, {list, std::vector<json>(count, step)}};
+}
+
+std::string EncodingError(const std::function<void(json&)>& change, const std::string& text) {
+  return std::string(Must(Tokenizer::Parse(FileWith(change)))->Encode(text).status().message());
+}
+
+TEST(Tokenizer, TextsDoNotGrowBeyondAllMeasure) {
+  const json doubled = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}};
+  EXPECT_EQ(
+      EncodingError([&](json& file) { file["normalizer"] = Steps("normalizers", 30, doubled); },
+                    "aaaa"),
+      "normalizer: step 8: a replacement makes more than 1280 bytes of a text of 1024");
+  const json same = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "a"}};
+  EXPECT_THAT(
+      EncodingError([&](json& file) { file["normalizer"] = Steps("normalizers", 1'000'000, same); },
+                    std::string(2000, 'a')),
+      HasSubstr("makes in all more than 129024 bytes of a text of 2000"));
+  const json bytes = {{"type", "ByteLevel"}, {"use_regex", false}, {"add_prefix_space", false}};
+  EXPECT_EQ(
+      EncodingError([&](json& file) { file["pre_tokenizer"] = Steps("pretokenizers", 30, bytes); },
+                    "\xC3\xA9"),
+      "pre_tokenizer: step 10: it makes more than 1152 bytes of a text of 2");
+  const json spaces = {{"type", "Metaspace"}, {"replacement", std::string(1 << 20, ' ')}};
+  EXPECT_THAT(
+      EncodingError([&](json& file) { file["pre_tokenizer"] = spaces; }, std::string(1 << 20, ' ')),
+      HasSubstr("pre_tokenizer: step 0: a replacement makes more than"));
+  // A token that would grow so is shown as it is.
+  const auto tokenizer = Must(Tokenizer::Parse(
+      FileWith([&](json& file) { file["decoder"] = Steps("decoders", 30, doubled); })));
+  EXPECT_LE(tokenizer->Decode(std::vector<int64_t>{0}).size(), 1088u);
+}
+
 TEST(Tokenizer, PatternsThatBacktrackForeverEndInAStatus) {
   const auto tokenizer = Must(Tokenizer::Parse(FileWith([](json& file) {
     file["pre_tokenizer"] = {

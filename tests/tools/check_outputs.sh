@@ -34,6 +34,48 @@ expect 0 '' run "$model" -i "$out/x.pb" -o "$out/new/folder" --trace "$out/trace
 [ -s "$out/new/folder/output_0.pb" ] || fail "run -o wrote nothing"
 [ -s "$out/trace.json" ] || fail "run --trace wrote nothing"
 
+# What cannot be finished leaves nothing, and what was there before stays.
+mkdir "$out/kept"
+cat >"$out/large.onnxtxt" <<'END'
+<ir_version: 10, opset_import: ["" : 24]>
+large (float[T] x) => (float[T, 400000] y) {
+  shape = Constant <value_ints = [400000]> ()
+  w = ConstantOfShape <value = float[1] {1.5}> (shape)
+  one = Constant <value_ints = [-1, 1]> ()
+  column = Reshape (x, one)
+  y = Mul (column, w)
+}
+END
+echo older >"$out/kept/model.onnx"
+echo older >"$out/kept/model.onnx.data"
+echo older >"$out/kept/trace.json"
+unfinished() {
+  status=0
+  (ulimit -f 1 && exec "$pagefuse" "$@") >"$out/printed" 2>&1 || status=$?
+  [ $status -eq 1 ] && grep -q "^pagefuse: cannot write \"$out/kept/" "$out/printed" || fail "pagefuse $* ended with $status"
+}
+unfinished opt "$out/large.onnxtxt" -o "$out/kept/model.onnx"
+unfinished opt "$out/large.onnxtxt" -o "$out/kept/new.onnx"
+unfinished opt "$out/large.onnxtxt" --emit text -o "$out/kept/model.onnx"
+unfinished run "$out/large.onnxtxt" -i "$out/x.pb" -o "$out/kept/folder"
+unfinished run models/gemma3_A18/model.onnx --trace "$out/kept/trace.json"
+unfinished generate models/gemma3_A18/model.onnx --prompt-ids 1 --max-new-tokens 4 --trace "$out/kept/trace.json"
+unfinished report models/gemma3_A18/model.onnx -o "$out/kept/page.html"
+[ "$(cd "$out/kept" && find . -type f | sort | tr '\n' ' ')" = "./model.onnx ./model.onnx.data ./trace.json " ] ||
+  fail "something is left of files that could not be written: $(find "$out/kept")"
+for file in model.onnx model.onnx.data trace.json; do
+  [ "$(cat "$out/kept/$file")" = older ] || fail "$file was replaced by a file that could not be written"
+done
+# The data of a model is not replaced where the model cannot be.
+rm "$out/kept/model.onnx" && mkdir "$out/kept/model.onnx"
+expect 1 "cannot write \"$out/kept/model.onnx\": " opt "$out/large.onnxtxt" -o "$out/kept/model.onnx"
+[ "$(cat "$out/kept/model.onnx.data")" = older ] || fail "the data was replaced without its model"
+rm "$out/kept/model.onnx.data"
+expect 1 "cannot write \"$out/kept/model.onnx\": " opt "$out/large.onnxtxt" -o "$out/kept/model.onnx"
+[ "$(ls "$out/kept")" = "folder
+model.onnx
+trace.json" ] || fail "data without its model was left"
+
 # A full screen is an error too.
 for arguments in --help --version "inspect $model" "opt $model" "ops" "run $model -i $out/x.pb"; do
   ! "$pagefuse" $arguments >/dev/full 2>"$out/printed" || fail "pagefuse $arguments >/dev/full succeeded"

@@ -27,13 +27,14 @@ absl::Status Evaluator::Raise(std::string_view message) {
   return absl::InvalidArgumentError(AbslView(message));
 }
 
-absl::Status Evaluator::Charge(size_t made) {
-  if (made > kMaxBytes) {
-    return absl::ResourceExhaustedError(StrCat("more than ", kMaxBytes, " bytes of text"));
-  }
-  operations_ += 1 + static_cast<int64_t>(made / kBytesAnOperation);
-  if (operations_ <= kMaxOperations) return absl::OkStatus();
-  return absl::ResourceExhaustedError(StrCat("more than ", kMaxOperations, " operations"));
+absl::Status Evaluator::ChargeRead(const Value& value, const Arguments& arguments) {
+  const auto read = [this](const Value& part) {
+    return part.text() ? work_.ChargeRead(part.text()->size()) : absl::OkStatus();
+  };
+  PF_RETURN_IF_ERROR(read(value));
+  for (const Value& part : arguments.positional) PF_RETURN_IF_ERROR(read(part));
+  for (const auto& [name, part] : arguments.named) PF_RETURN_IF_ERROR(read(part));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Value> Evaluator::Text(MarkedText text) {
@@ -43,13 +44,13 @@ absl::StatusOr<Value> Evaluator::Text(MarkedText text) {
 
 absl::Status Evaluator::Append(MarkedText& text, const MarkedText& more) {
   PF_RETURN_IF_ERROR(Charge(more.size()));
-  if (text.size() + more.size() > kMaxBytes) return Charge(text.size() + more.size());
+  if (text.size() + more.size() > Work::kMaxBytes) return Work::TooLong();
   text.Append(more);
   return absl::OkStatus();
 }
 
 absl::StatusOr<Value> Evaluator::MakeList(List list) {
-  PF_RETURN_IF_ERROR(Charge(list.size() * kBytesAnOperation));
+  PF_RETURN_IF_ERROR(Charge(list.size() * Work::kBytesAnOperation));
   return Value::Of(std::move(list));
 }
 
@@ -129,7 +130,7 @@ absl::StatusOr<Evaluator::Flow> Evaluator::RunStatement(const Statement& stateme
 }
 
 absl::Status Evaluator::Print(const Value& value) {
-  PF_ASSIGN_OR_RETURN(const MarkedText text, value.Print());
+  PF_ASSIGN_OR_RETURN(const MarkedText text, value.Print(work_));
   return Append(output_, text);
 }
 
@@ -191,7 +192,7 @@ Value LoopValue(const List& items, size_t i) {
 
 absl::StatusOr<Evaluator::Flow> Evaluator::RunLoop(const Statement& statement, const List& items) {
   for (size_t i = 0; i < items.size(); ++i) {
-    PF_RETURN_IF_ERROR(Charge(10 * kBytesAnOperation));
+    PF_RETURN_IF_ERROR(Charge(10 * Work::kBytesAnOperation));
     Frame* before = frame_;
     PushFrame(before);
     Set("loop", LoopValue(items, i));
@@ -213,6 +214,7 @@ absl::Status Evaluator::Assign(const Target& target, Value value) {
   Namespace* space = object.name_space();
   if (space == nullptr)
     return Wrong(StrCat("\"", target.name, "\": expected a namespace, got ", object.KindName()));
+  PF_RETURN_IF_ERROR(Charge(space->members.size()));
   for (auto& [name, old] : space->members) {
     if (name == target.attribute) {
       old = std::move(value);
@@ -313,6 +315,7 @@ absl::StatusOr<Value> Evaluator::CallMacro(const Macro& macro, const Arguments& 
 absl::StatusOr<Value> Evaluator::Call(const Value& callee, const Arguments& arguments) {
   if (const Macro* macro = callee.macro()) return CallMacro(*macro, arguments);
   if (const Function* function = callee.function()) {
+    PF_RETURN_IF_ERROR(ChargeRead(Value(), arguments));
     auto value = function->call(*this, arguments);
     if (value.ok() || raised_) return value;
     return absl::Status(value.status().code(),

@@ -30,10 +30,7 @@ struct Macro {
 
 class Evaluator {
  public:
-  // One operation: an expression, a statement, or 64 bytes or items that are made.
-  static constexpr int64_t kMaxOperations = 1'000'000;
-  static constexpr size_t kMaxBytes = 8 << 20;  // of a text, the output among them
-  static constexpr int kMaxDepth = 1000;        // of evaluation, and a tenth of it of calls
+  static constexpr int kMaxDepth = 1000;  // of evaluation, and a tenth of it of calls
 
   explicit Evaluator(std::time_t now) : now_(now) {}
 
@@ -41,9 +38,11 @@ class Evaluator {
   // InvalidArgument naming the line, or with what the template raised; ResourceExhausted.
   absl::StatusOr<MarkedText> Run(const Body& body);
 
-  // For functions, filters and tests: counts an operation, and one more for as many bytes made.
-  static constexpr size_t kBytesAnOperation = 64;
-  absl::Status Charge(size_t made);
+  // For functions, filters and tests.
+  Work& work() { return work_; }
+  absl::Status Charge(size_t made) { return work_.Charge(made); }
+  // What each of them is given is read at least once: their texts.
+  absl::Status ChargeRead(const Value& value, const Arguments& arguments);
   absl::StatusOr<Value> Text(MarkedText text);                    // charged
   absl::Status Append(MarkedText& text, const MarkedText& more);  // charged
   absl::StatusOr<Value> MakeList(List list);
@@ -97,7 +96,7 @@ class Evaluator {
   absl::Status Located(absl::Status status, int line) const;
 
   std::time_t now_;
-  int64_t operations_ = 0;
+  Work work_;
   int depth_ = 0, calls_ = 0;
   bool raised_ = false;
   MarkedText output_;

@@ -67,8 +67,8 @@ absl::StatusOr<Value> FloatArithmetic(std::string_view op, double a, double b) {
 absl::StatusOr<Value> Repeated(Evaluator& evaluator, const Value& value, int64_t times) {
   times = std::max<int64_t>(times, 0);
   const size_t size = value.text() ? value.text()->size() : value.list()->size();
-  if (size > 0 && static_cast<uint64_t>(times) > Evaluator::kMaxBytes / size) {
-    return evaluator.Charge(Evaluator::kMaxBytes + 1);
+  if (size > 0 && static_cast<uint64_t>(times) > Work::kMaxBytes / size) {
+    return Work::TooLong();
   }
   PF_RETURN_IF_ERROR(evaluator.Charge(size * static_cast<size_t>(times)));
   if (size == 0) return value;
@@ -84,6 +84,8 @@ absl::StatusOr<Value> Repeated(Evaluator& evaluator, const Value& value, int64_t
   return Value::Of(std::move(list));
 }
 
+constexpr size_t kNameBytes = 16;  // what comparing with a name costs, as bytes that are read
+
 // From `text`, where the filters of a block begin.
 bool BeginsBlock(const Expr& expr) {
   return expr.kind == Expr::kLiteral && expr.literal.is_undefined();
@@ -93,8 +95,8 @@ bool BeginsBlock(const Expr& expr) {
 
 absl::StatusOr<Value> Evaluator::Binary(std::string_view op, const Value& a, const Value& b) {
   if (op == "~") {
-    PF_ASSIGN_OR_RETURN(MarkedText text, a.Print());
-    PF_ASSIGN_OR_RETURN(const MarkedText more, b.Print());
+    PF_ASSIGN_OR_RETURN(MarkedText text, a.Print(work_));
+    PF_ASSIGN_OR_RETURN(const MarkedText more, b.Print(work_));
     PF_RETURN_IF_ERROR(Charge(text.size() + more.size()));
     text.Append(more);
     return Value(std::move(text));
@@ -183,6 +185,7 @@ absl::StatusOr<Value> Evaluator::EvalKind(const Expr& expr) {
 
 absl::StatusOr<Value> Evaluator::EvalName(const std::string& name) {
   for (const Frame* frame = frame_; frame; frame = frame->around) {
+    PF_RETURN_IF_ERROR(work_.ChargeRead(frame->names.size() * kNameBytes));
     for (const auto& [other, value] : frame->names) {
       if (other == name) return value;
     }
@@ -207,6 +210,7 @@ absl::StatusOr<Value> Evaluator::EvalDict(const Expr& expr) {
     PF_ASSIGN_OR_RETURN(const Value key, Eval(*expr.parts[i]));
     PF_ASSIGN_OR_RETURN(Value value, Eval(*expr.parts[i + 1]));
     if (!key.text()) return Wrong(StrCat("keys of dicts: expected strings, got ", key.KindName()));
+    PF_RETURN_IF_ERROR(Charge(dict.size()));
     std::erase_if(dict,
                   [&](const auto& item) { return item.first.bytes() == key.text()->bytes(); });
     dict.emplace_back(*key.text(), std::move(value));
@@ -277,9 +281,10 @@ absl::StatusOr<Value> Evaluator::EvalCompare(const Expr& expr) {
       PF_ASSIGN_OR_RETURN(holds, Contains(right, left));
       holds = holds == (op == "in");
     } else if (op == "==" || op == "!=") {
-      holds = Equal(left, right) == (op == "==");
+      PF_ASSIGN_OR_RETURN(const bool same, Equal(work_, left, right));
+      holds = same == (op == "==");
     } else {
-      const std::optional<int> order = Compare(left, right);
+      PF_ASSIGN_OR_RETURN(const std::optional<int> order, Compare(work_, left, right));
       if (!order) return NoOperator(op, left, right);
       holds = op == "<"    ? *order < 0
               : op == "<=" ? *order <= 0

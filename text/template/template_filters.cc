@@ -19,7 +19,7 @@ absl::Status Wrong(std::string_view what) { return absl::InvalidArgumentError(Ab
 
 absl::StatusOr<Value> Trim(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
   PF_RETURN_IF_ERROR(arguments.Check(1, {"chars"}));
-  PF_ASSIGN_OR_RETURN(const MarkedText text, value.Print());
+  PF_ASSIGN_OR_RETURN(const MarkedText text, value.Print(evaluator.work()));
   const Value* chars = arguments.Find(0, "chars");
   if (chars && !chars->is_none() && !chars->text()) return Wrong("expected a string");
   return evaluator.Text(
@@ -29,13 +29,13 @@ absl::StatusOr<Value> Trim(Evaluator& evaluator, const Value& value, const Argum
 template <std::string (*map)(std::string_view)>
 absl::StatusOr<Value> Mapped(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
   PF_RETURN_IF_ERROR(arguments.Check(0));
-  PF_ASSIGN_OR_RETURN(const MarkedText text, value.Print());
+  PF_ASSIGN_OR_RETURN(const MarkedText text, value.Print(evaluator.work()));
   return evaluator.Text(text.Computed(map(text.bytes())));
 }
 
 absl::StatusOr<Value> Replace(Evaluator& evaluator, const Value& value,
                               const Arguments& arguments) {
-  PF_ASSIGN_OR_RETURN(const MarkedText text, value.Print());
+  PF_ASSIGN_OR_RETURN(const MarkedText text, value.Print(evaluator.work()));
   return ReplaceText(evaluator, text, arguments);
 }
 
@@ -67,7 +67,7 @@ absl::StatusOr<Value> ToJson(Evaluator& evaluator, const Value& value, const Arg
   options.ascii = ascii && ascii->IsTrue();
   const Value* sorted = arguments.Find(3, "sort_keys");
   options.sorted = sorted && sorted->IsTrue();
-  PF_ASSIGN_OR_RETURN(MarkedText text, value.ToJson(options));
+  PF_ASSIGN_OR_RETURN(MarkedText text, value.ToJson(evaluator.work(), options));
   return evaluator.Text(std::move(text));
 }
 
@@ -83,7 +83,7 @@ absl::StatusOr<Value> Default(Evaluator&, const Value& value, const Arguments& a
 absl::StatusOr<Value> AsString(Evaluator& evaluator, const Value& value,
                                const Arguments& arguments) {
   PF_RETURN_IF_ERROR(arguments.Check(0));
-  PF_ASSIGN_OR_RETURN(MarkedText text, value.Print());
+  PF_ASSIGN_OR_RETURN(MarkedText text, value.Print(evaluator.work()));
   return evaluator.Text(std::move(text));
 }
 
@@ -127,7 +127,7 @@ absl::StatusOr<Value> Indent(Evaluator& evaluator, const Value& value, const Arg
     margin = MarkedText(std::string(std::clamp<int64_t>(*width->integer(), 0, 1000), ' '));
   const Value* first = arguments.Find(1, "first");
   const Value* blank = arguments.Find(2, "blank");
-  PF_ASSIGN_OR_RETURN(const MarkedText text, value.Print());
+  PF_ASSIGN_OR_RETURN(const MarkedText text, value.Print(evaluator.work()));
   MarkedText out;
   for (size_t at = 0; at <= text.size();) {
     const size_t end = std::min(text.bytes().find('\n', at), text.size());
@@ -142,7 +142,7 @@ absl::StatusOr<Value> Indent(Evaluator& evaluator, const Value& value, const Arg
 
 absl::StatusOr<Value> Escape(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
   PF_RETURN_IF_ERROR(arguments.Check(0));
-  PF_ASSIGN_OR_RETURN(const MarkedText text, value.Print());
+  PF_ASSIGN_OR_RETURN(const MarkedText text, value.Print(evaluator.work()));
   return evaluator.Text(text.Computed(absl::StrReplaceAll(
       text.bytes(),
       {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"'", "&#39;"}, {"\"", "&#34;"}})));
@@ -194,6 +194,7 @@ absl::StatusOr<Value> ApplyFilter(Evaluator& evaluator, const std::string& name,
   const auto found = filters.find(name);
   if (found == filters.end())
     return absl::UnimplementedError(StrCat("the filter \"", name, "\" is not known"));
+  PF_RETURN_IF_ERROR(evaluator.ChargeRead(value, arguments));
   auto result = found->second(evaluator, value, arguments);
   if (result.ok()) return result;
   return absl::Status(result.status().code(),

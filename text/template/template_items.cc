@@ -3,11 +3,18 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/text/find_text.h"
 #include "pagefuse/text/template/template_eval.h"
 #include "pagefuse/text/template/template_text.h"
 
 namespace pagefuse::chat_template {
 namespace {
+
+// What an error shows of a name; longer ones belong to no attribute.
+constexpr size_t kMaxName = 256;
+constexpr std::string_view kNoElement = " has no such element";
+// What a copy of an item costs, as bytes that are read.
+constexpr size_t kItemBytes = 256;
 
 absl::Status Wrong(std::string_view what) { return absl::InvalidArgumentError(AbslView(what)); }
 
@@ -16,6 +23,7 @@ absl::Status Wrong(std::string_view what) { return absl::InvalidArgumentError(Ab
 absl::StatusOr<Value> Evaluator::Attribute(const Value& object, const std::string& name) {
   if (const Undefined* undefined = object.undefined()) return Wrong(undefined->what);
   if (const Namespace* space = object.name_space()) {
+    PF_RETURN_IF_ERROR(Charge(space->members.size()));
     for (const auto& [member, value] : space->members) {
       if (member == name) return value;
     }
@@ -35,7 +43,9 @@ absl::StatusOr<Value> Evaluator::Item(const Value& object, const Value& key) {
     const Dict* dict = object.dict();
     if (dict) PF_RETURN_IF_ERROR(Charge(dict->size()));
     const Value* found = dict ? Lookup(*dict, name->bytes()) : nullptr;
-    return found ? *found : Attribute(object, name->bytes());
+    if (found) return *found;
+    if (name->size() > kMaxName) return Value(Undefined{StrCat(object.KindName(), kNoElement)});
+    return Attribute(object, name->bytes());
   }
   const auto place = key.integer();
   const MarkedText* text = object.text();
@@ -50,19 +60,22 @@ absl::StatusOr<Value> Evaluator::Item(const Value& object, const Value& key) {
     const std::vector<size_t> starts = CharacterStarts(text->bytes());
     return Value(text->Substr(starts[at], starts[at + 1]));
   }
-  return Value(Undefined{StrCat(object.KindName(), " has no such element")});
+  return Value(Undefined{StrCat(object.KindName(), kNoElement)});
 }
 
 absl::StatusOr<List> Evaluator::Items(const Value& value) {
   if (value.is_undefined()) return List();
   if (const List* list = value.list()) {
-    PF_RETURN_IF_ERROR(Charge(list->size()));
+    PF_RETURN_IF_ERROR(work_.ChargeRead(list->size() * kItemBytes));
     return *list;
   }
   List items;
   if (const Dict* dict = value.dict()) {
-    PF_RETURN_IF_ERROR(Charge(dict->size() * kBytesAnOperation));
-    for (const auto& [key, item] : *dict) items.emplace_back(key);
+    PF_RETURN_IF_ERROR(Charge(dict->size() * Work::kBytesAnOperation));
+    for (const auto& [key, item] : *dict) {
+      PF_RETURN_IF_ERROR(Charge(key.size()));
+      items.emplace_back(key);
+    }
     return items;
   }
   const MarkedText* text = value.text();
@@ -80,15 +93,18 @@ absl::StatusOr<bool> Evaluator::Contains(const Value& container, const Value& it
   if (const MarkedText* text = container.text()) {
     if (!item.text()) return Wrong(StrCat("in a string: expected a string, got ", item.KindName()));
     PF_RETURN_IF_ERROR(Charge(text->size()));
-    return text->bytes().find(item.text()->bytes()) != std::string::npos;
+    return FindText(text->bytes(), item.text()->bytes()) != std::string::npos;
   }
   if (const Dict* dict = container.dict()) {
     PF_RETURN_IF_ERROR(Charge(dict->size()));
     return item.text() && Lookup(*dict, item.text()->bytes());
   }
   PF_ASSIGN_OR_RETURN(const List items, Items(container));
-  PF_RETURN_IF_ERROR(Charge(items.size() * kBytesAnOperation));
-  return std::ranges::any_of(items, [&](const Value& other) { return Equal(other, item); });
+  for (const Value& other : items) {
+    PF_ASSIGN_OR_RETURN(const bool same, Equal(work_, other, item));
+    if (same) return true;
+  }
+  return false;
 }
 
 }  // namespace pagefuse::chat_template

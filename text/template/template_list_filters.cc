@@ -47,7 +47,7 @@ absl::StatusOr<Value> Join(Evaluator& evaluator, const Value& value, const Argum
   for (size_t i = 0; i < items.size(); ++i) {
     PF_ASSIGN_OR_RETURN(const Value member,
                         Member(evaluator, items[i], arguments.Find(1, "attribute")));
-    PF_ASSIGN_OR_RETURN(const MarkedText part, member.Print());
+    PF_ASSIGN_OR_RETURN(const MarkedText part, member.Print(evaluator.work()));
     if (i > 0) PF_RETURN_IF_ERROR(evaluator.Append(text, between));
     PF_RETURN_IF_ERROR(evaluator.Append(text, part));
   }
@@ -85,15 +85,22 @@ absl::StatusOr<Value> SortBy(Evaluator& evaluator, std::vector<std::pair<Value, 
                              bool reverse) {
   for (size_t i = 0; i + 1 < items.size(); ++i) {
     PF_RETURN_IF_ERROR(evaluator.Charge(1024));
-    if (!Compare(items[i].first, items[i + 1].first)) {
+    PF_ASSIGN_OR_RETURN(const std::optional<int> order,
+                        Compare(evaluator.work(), items[i].first, items[i + 1].first));
+    if (!order) {
       return Wrong(StrCat("no order of ", items[i].first.KindName(), " and ",
                           items[i + 1].first.KindName()));
     }
   }
-  std::ranges::stable_sort(items, [reverse](const auto& a, const auto& b) {
-    const int order = Compare(a.first, b.first).value_or(0);
+  absl::Status status;
+  std::ranges::stable_sort(items, [&](const auto& a, const auto& b) {
+    if (!status.ok()) return false;
+    const auto compared = Compare(evaluator.work(), a.first, b.first);
+    status = compared.status();
+    const int order = compared.ok() ? compared->value_or(0) : 0;
     return reverse ? order > 0 : order < 0;
   });
+  PF_RETURN_IF_ERROR(status);
   List list;
   for (auto& [key, value] : items) list.push_back(std::move(value));
   return evaluator.MakeList(std::move(list));
@@ -136,8 +143,11 @@ absl::StatusOr<Value> Unique(Evaluator& evaluator, const Value& value, const Arg
   for (const Value& item : items) {
     PF_ASSIGN_OR_RETURN(Value key, Member(evaluator, item, arguments.Find(1, "attribute")));
     key = SortKey(key, sensitive && sensitive->IsTrue());
-    PF_RETURN_IF_ERROR(evaluator.Charge(keys.size() * 16));
-    if (std::ranges::any_of(keys, [&](const Value& other) { return Equal(other, key); })) continue;
+    bool known = false;
+    for (size_t i = 0; i < keys.size() && !known; ++i) {
+      PF_ASSIGN_OR_RETURN(known, Equal(evaluator.work(), keys[i], key));
+    }
+    if (known) continue;
     keys.push_back(std::move(key));
     kept.push_back(item);
   }

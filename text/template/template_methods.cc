@@ -38,7 +38,10 @@ absl::StatusOr<Value> MakeNamespace(Evaluator& evaluator, const Arguments& argum
   Namespace* space = evaluator.NewNamespace();
   for (const Value& value : arguments.positional) {
     if (!value.dict()) return Wrong(StrCat("expected a dict, got ", value.KindName()));
-    for (const auto& [key, item] : *value.dict()) space->members.emplace_back(key.bytes(), item);
+    for (const auto& [key, item] : *value.dict()) {
+      PF_RETURN_IF_ERROR(evaluator.Charge(key.size()));
+      space->members.emplace_back(key.bytes(), item);
+    }
   }
   for (const auto& [name, value] : arguments.named) space->members.emplace_back(name, value);
   return Value(space);
@@ -56,7 +59,7 @@ absl::StatusOr<Value> RaiseException(Evaluator& evaluator, const Arguments& argu
   PF_RETURN_IF_ERROR(arguments.Check(1, {"message"}));
   const Value* message = arguments.Find(0, "message");
   if (message == nullptr) return Wrong("expected a message");
-  PF_ASSIGN_OR_RETURN(const MarkedText text, message->Print());
+  PF_ASSIGN_OR_RETURN(const MarkedText text, message->Print(evaluator.work()));
   return evaluator.Raise(text.bytes());
 }
 
@@ -141,16 +144,19 @@ Value FindMethod(const Value& object, const std::string& name) {
   if (methods == nullptr) return Value();
   const auto found = methods->find(name);
   if (found == methods->end()) return Value();
-  return Value(Function{
-      name, [object, method = found->second](Evaluator& evaluator, const Arguments& arguments) {
-        return method(evaluator, object, arguments);
-      }});
+  return Value(
+      Function{name,
+               [object, method = found->second](
+                   Evaluator& evaluator, const Arguments& arguments) -> absl::StatusOr<Value> {
+                 PF_RETURN_IF_ERROR(evaluator.ChargeRead(object, Arguments()));
+                 return method(evaluator, object, arguments);
+               }});
 }
 
 absl::StatusOr<Value> DictPairs(Evaluator& evaluator, const Dict& dict) {
   List pairs;
   for (const auto& [key, value] : dict) {
-    PF_RETURN_IF_ERROR(evaluator.Charge(64));
+    PF_RETURN_IF_ERROR(evaluator.Charge(64 + key.size()));
     PF_ASSIGN_OR_RETURN(pairs.emplace_back(), Value::Tuple({Value(key), value}));
   }
   return evaluator.MakeList(std::move(pairs));

@@ -54,13 +54,16 @@ std::string_view OperatorOf(std::string_view test) {
 
 absl::StatusOr<bool> TestOperator(Evaluator& evaluator, std::string_view op, const Value& a,
                                   const Value& b) {
-  if (op == "==" || op == "!=") return Equal(a, b) == (op == "==");
+  if (op == "==" || op == "!=") {
+    PF_ASSIGN_OR_RETURN(const bool same, Equal(evaluator.work(), a, b));
+    return same == (op == "==");
+  }
   if (op == "in") return evaluator.Contains(b, a);
   if (op == "%") {
     PF_ASSIGN_OR_RETURN(const Value rest, evaluator.Binary("%", a, b));
     return !rest.IsTrue();
   }
-  const std::optional<int> order = Compare(a, b);
+  PF_ASSIGN_OR_RETURN(const std::optional<int> order, Compare(evaluator.work(), a, b));
   if (!order)
     return absl::InvalidArgumentError(StrCat("no order of ", a.KindName(), " and ", b.KindName()));
   return op == "<" ? *order < 0 : op == "<=" ? *order <= 0 : op == ">" ? *order > 0 : *order >= 0;
@@ -70,6 +73,7 @@ absl::StatusOr<bool> TestOperator(Evaluator& evaluator, std::string_view op, con
 
 absl::StatusOr<bool> ApplyTest(Evaluator& evaluator, const std::string& name, const Value& value,
                                const Arguments& arguments) {
+  PF_RETURN_IF_ERROR(evaluator.ChargeRead(value, arguments));
   if (const auto found = Tests().find(name); found != Tests().end()) {
     PF_RETURN_IF_ERROR(arguments.Check(0));
     return found->second(value);

@@ -92,45 +92,49 @@ class Printer {
   explicit Printer(const Value::JsonOptions* json) : json_(json) {}
 
   absl::Status Print(const Value& value) {
-    if (const MarkedText* text = value.text()) {
-      Append(*text);
-      return absl::OkStatus();
-    }
+    if (const MarkedText* text = value.text()) return Append(*text);
     if (value.list()) return PrintList(value);
     if (const Dict* dict = value.dict()) return PrintDict(*dict);
     return PrintSimple(value);
   }
 
-  MarkedText Take() { return user_ ? MarkedText::OfUser(std::move(out_)) : MarkedText(out_); }
-
- private:
-  void Append(const MarkedText& text) {
-    user_ = user_ || !text.user().empty();
-    out_ += json_ ? JsonTextOf(text.bytes(), json_->ascii) : TextRepr(text.bytes());
+  absl::StatusOr<MarkedText> Take(Work& work) {
+    PF_RETURN_IF_ERROR(work.Charge(out_.size()));
+    return user_ ? MarkedText::OfUser(std::move(out_)) : MarkedText(std::move(out_));
   }
 
-  absl::Status PrintSimple(const Value& value) {
-    if (value.is_none()) {
-      out_ += json_ ? "null" : "None";
-    } else if (const bool* flag = value.flag()) {
-      out_ += json_ ? (*flag ? "true" : "false") : (*flag ? "True" : "False");
-    } else if (value.is_float()) {
-      out_ += FloatText(*value.number());
-    } else if (const auto integer = value.integer()) {
-      StrAppend(&out_, *integer);
-    } else {
-      return absl::InvalidArgumentError(
-          StrCat(value.KindName(), " cannot be ", json_ ? "JSON" : "printed"));
-    }
+ private:
+  // All that is printed comes through here: every value prints something, so that what a walk may
+  // print limits how long it takes.
+  absl::Status Put(std::string_view text) {
+    if (text.size() > Work::kMaxBytes - out_.size()) return Work::TooLong();
+    out_ += text;
     return absl::OkStatus();
   }
 
-  void Separate(bool first) {
-    if (!first) out_ += json_ ? json_->item_separator : ", ";
-    Indent();
+  absl::Status Append(const MarkedText& text) {
+    user_ = user_ || !text.user().empty();
+    return Put(json_ ? JsonTextOf(text.bytes(), json_->ascii) : TextRepr(text.bytes()));
   }
-  void Indent() {
-    if (json_ && json_->indent) out_.append(1, '\n').append(depth_ * *json_->indent, ' ');
+
+  absl::Status PrintSimple(const Value& value) {
+    if (value.is_none()) return Put(json_ ? "null" : "None");
+    if (const bool* flag = value.flag()) {
+      return Put(json_ ? (*flag ? "true" : "false") : (*flag ? "True" : "False"));
+    }
+    if (value.is_float()) return Put(FloatText(*value.number()));
+    if (const auto integer = value.integer()) return Put(StrCat(*integer));
+    return absl::InvalidArgumentError(
+        StrCat(value.KindName(), " cannot be ", json_ ? "JSON" : "printed"));
+  }
+
+  absl::Status Separate(bool first) {
+    if (!first) PF_RETURN_IF_ERROR(Put(json_ ? json_->item_separator : ", "));
+    return Indent();
+  }
+  absl::Status Indent() {
+    if (!json_ || !json_->indent) return absl::OkStatus();
+    return Put("\n" + std::string(depth_ * *json_->indent, ' '));
   }
   absl::Status Enter() {
     ++depth_;
@@ -142,17 +146,16 @@ class Printer {
   absl::Status PrintList(const Value& value) {
     const List& list = *value.list();
     const bool tuple = value.is_tuple() && json_ == nullptr;
-    out_ += tuple ? '(' : '[';
+    PF_RETURN_IF_ERROR(Put(tuple ? "(" : "["));
     PF_RETURN_IF_ERROR(Enter());
     for (size_t i = 0; i < list.size(); ++i) {
-      Separate(i == 0);
+      PF_RETURN_IF_ERROR(Separate(i == 0));
       PF_RETURN_IF_ERROR(Print(list[i]));
     }
     --depth_;
-    if (!list.empty()) Indent();
-    if (tuple && list.size() == 1) out_ += ',';
-    out_ += tuple ? ')' : ']';
-    return absl::OkStatus();
+    if (!list.empty()) PF_RETURN_IF_ERROR(Indent());
+    if (tuple && list.size() == 1) PF_RETURN_IF_ERROR(Put(","));
+    return Put(tuple ? ")" : "]");
   }
 
   absl::Status PrintDict(const Dict& dict) {
@@ -162,18 +165,17 @@ class Printer {
       std::ranges::stable_sort(
           items, [](const auto* a, const auto* b) { return a->first.bytes() < b->first.bytes(); });
     }
-    out_ += '{';
+    PF_RETURN_IF_ERROR(Put("{"));
     PF_RETURN_IF_ERROR(Enter());
     for (size_t i = 0; i < items.size(); ++i) {
-      Separate(i == 0);
-      Append(items[i]->first);
-      out_ += json_ ? json_->key_separator : ": ";
+      PF_RETURN_IF_ERROR(Separate(i == 0));
+      PF_RETURN_IF_ERROR(Append(items[i]->first));
+      PF_RETURN_IF_ERROR(Put(json_ ? json_->key_separator : ": "));
       PF_RETURN_IF_ERROR(Print(items[i]->second));
     }
     --depth_;
-    if (!items.empty()) Indent();
-    out_ += '}';
-    return absl::OkStatus();
+    if (!items.empty()) PF_RETURN_IF_ERROR(Indent());
+    return Put("}");
   }
 
   const Value::JsonOptions* json_;  // null: as repr()
@@ -205,10 +207,17 @@ absl::Status Arguments::Check(size_t most, std::initializer_list<std::string_vie
   return absl::OkStatus();
 }
 
+namespace {
+
+absl::Status NestedTooDeeply() {
+  return absl::ResourceExhaustedError(
+      StrCat("values nested more than ", Value::kMaxDepth, " deep"));
+}
+
+}  // namespace
+
 absl::StatusOr<Value> Value::OfNested(std::variant<List, Dict> items, int depth, bool tuple) {
-  if (depth > kMaxDepth) {
-    return absl::ResourceExhaustedError(StrCat("values nested more than ", kMaxDepth, " deep"));
-  }
+  if (depth > kMaxDepth) return NestedTooDeeply();
   Value value;
   value.data_ = std::make_shared<const Nested>(Nested{std::move(items), depth, tuple});
   return value;
@@ -241,7 +250,8 @@ int Value::depth() const {
   return nested ? nested->depth : 0;
 }
 
-absl::StatusOr<Value> Value::FromJson(const nlohmann::ordered_json& json, bool user) {
+absl::StatusOr<Value> Value::FromJson(const nlohmann::ordered_json& json, bool user, int depth) {
+  if (depth > kMaxDepth) return NestedTooDeeply();
   const auto text = [user](std::string bytes) {
     return user ? MarkedText::OfUser(std::move(bytes)) : MarkedText(std::move(bytes));
   };
@@ -256,13 +266,13 @@ absl::StatusOr<Value> Value::FromJson(const nlohmann::ordered_json& json, bool u
   if (json.is_array()) {
     List list;
     for (const auto& item : json) {
-      PF_ASSIGN_OR_RETURN(list.emplace_back(), FromJson(item, user));
+      PF_ASSIGN_OR_RETURN(list.emplace_back(), FromJson(item, user, depth + 1));
     }
     return Of(std::move(list));
   }
   Dict dict;
   for (const auto& [key, item] : json.items()) {
-    PF_ASSIGN_OR_RETURN(Value value, FromJson(item, user));
+    PF_ASSIGN_OR_RETURN(Value value, FromJson(item, user, depth + 1));
     dict.emplace_back(text(ReplaceBrokenUtf8(key)), std::move(value));
   }
   return Of(std::move(dict));
@@ -322,57 +332,21 @@ std::string Value::KindName() const {
   return kNames[data_.index()];
 }
 
-absl::StatusOr<MarkedText> Value::Print() const {
-  if (const MarkedText* text = this->text()) return *text;
+absl::StatusOr<MarkedText> Value::Print(Work& work) const {
+  if (const MarkedText* text = this->text()) {
+    PF_RETURN_IF_ERROR(work.ChargeRead(text->size()));
+    return *text;
+  }
   if (is_undefined()) return MarkedText();
   Printer printer(nullptr);
   PF_RETURN_IF_ERROR(printer.Print(*this));
-  return printer.Take();
+  return printer.Take(work);
 }
 
-absl::StatusOr<MarkedText> Value::ToJson(const JsonOptions& options) const {
+absl::StatusOr<MarkedText> Value::ToJson(Work& work, const JsonOptions& options) const {
   Printer printer(&options);
   PF_RETURN_IF_ERROR(printer.Print(*this));
-  return printer.Take();
-}
-
-bool Equal(const Value& a, const Value& b) {
-  if (a.number() && b.number()) {
-    return a.integer() && b.integer() ? *a.integer() == *b.integer() : *a.number() == *b.number();
-  }
-  if (a.text() && b.text()) return a.text()->bytes() == b.text()->bytes();
-  if (a.list() && b.list()) {
-    return a.is_tuple() == b.is_tuple() && std::equal(a.list()->begin(), a.list()->end(),
-                                                      b.list()->begin(), b.list()->end(), Equal);
-  }
-  if (a.dict() && b.dict()) {
-    return a.dict()->size() == b.dict()->size() &&
-           std::ranges::all_of(*a.dict(), [&](const auto& item) {
-             const Value* other = Lookup(*b.dict(), item.first.bytes());
-             return other && Equal(item.second, *other);
-           });
-  }
-  if (a.name_space() || b.name_space()) return a.name_space() == b.name_space();
-  if (a.macro() || b.macro()) return a.macro() == b.macro();
-  if (a.function() || b.function()) return a.function() == b.function();
-  return (a.is_none() && b.is_none()) || (a.is_undefined() && b.is_undefined());
-}
-
-std::optional<int> Compare(const Value& a, const Value& b) {
-  if (a.number() && b.number()) {
-    const double x = *a.number(), y = *b.number();
-    if (a.integer() && b.integer())
-      return (*a.integer() > *b.integer()) - (*a.integer() < *b.integer());
-    return std::isnan(x) || std::isnan(y) ? std::nullopt : std::optional((x > y) - (x < y));
-  }
-  if (a.text() && b.text()) return a.text()->bytes().compare(b.text()->bytes());
-  if (!a.list() || !b.list()) return std::nullopt;
-  for (size_t i = 0; i < a.list()->size() && i < b.list()->size(); ++i) {
-    const Value &x = (*a.list())[i], &y = (*b.list())[i];
-    if (!Equal(x, y)) return Compare(x, y);
-  }
-  return static_cast<int>(a.list()->size() > b.list()->size()) -
-         static_cast<int>(a.list()->size() < b.list()->size());
+  return printer.Take(work);
 }
 
 const Value* Lookup(const Dict& dict, std::string_view key) {

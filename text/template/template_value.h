@@ -16,6 +16,7 @@
 #include "nlohmann/json.hpp"
 
 #include "pagefuse/text/template/marked_text.h"
+#include "pagefuse/text/template/work.h"
 
 namespace pagefuse::chat_template {
 
@@ -71,7 +72,8 @@ class Value {
   static absl::StatusOr<Value> Tuple(List list);  // a list that prints as (1, 2)
   static absl::StatusOr<Value> Of(Dict dict);
   // Texts are the user's if `user`.
-  static absl::StatusOr<Value> FromJson(const nlohmann::ordered_json& json, bool user);
+  static absl::StatusOr<Value> FromJson(const nlohmann::ordered_json& json, bool user,
+                                        int depth = 0);
 
   bool is_undefined() const { return std::holds_alternative<Undefined>(data_); }
   bool is_none() const { return std::holds_alternative<None>(data_); }
@@ -95,15 +97,15 @@ class Value {
   bool IsTrue() const;
   // "a list", for errors.
   std::string KindName() const;
-  // As str() and, in lists and dicts, repr() print it. Nothing for what has no text.
-  absl::StatusOr<MarkedText> Print() const;
+  // As str() and, in lists and dicts, repr() print it. Nothing for what has no text; ResourceExhausted.
+  absl::StatusOr<MarkedText> Print(Work& work) const;
   // As json.dumps(..., ensure_ascii=False).
   struct JsonOptions {
     std::optional<int64_t> indent = {};
     std::string item_separator = ", ", key_separator = ": ";
     bool ascii = false, sorted = false;
   };
-  absl::StatusOr<MarkedText> ToJson(const JsonOptions& options) const;
+  absl::StatusOr<MarkedText> ToJson(Work& work, const JsonOptions& options) const;
 
  private:
   struct Nested {
@@ -131,9 +133,10 @@ struct Namespace {
   std::vector<std::pair<std::string, Value>> members;
 };
 
-bool Equal(const Value& a, const Value& b);
+// Both walk through lists: ResourceExhausted where that is too much work.
+absl::StatusOr<bool> Equal(Work& work, const Value& a, const Value& b);
 // Below 0, 0 or above 0; nothing for values that have no order.
-std::optional<int> Compare(const Value& a, const Value& b);
+absl::StatusOr<std::optional<int>> Compare(Work& work, const Value& a, const Value& b);
 // The value of a key; null if there is none.
 const Value* Lookup(const Dict& dict, std::string_view key);
 

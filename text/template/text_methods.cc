@@ -2,8 +2,11 @@
 
 #include <algorithm>
 
+#include "absl/container/flat_hash_set.h"
+
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/text/find_text.h"
 #include "pagefuse/text/template/template_text.h"
 #include "pagefuse/text/tokenizer/unicode_classes.h"
 #include "pagefuse/text/utf8.h"
@@ -32,10 +35,12 @@ absl::StatusOr<Value> Mapped(Evaluator& evaluator, const Value& object,
 
 // startswith and endswith take one text or a list of them.
 template <bool at_end>
-absl::StatusOr<Value> HasAtEdge(Evaluator&, const Value& object, const Arguments& arguments) {
+absl::StatusOr<Value> HasAtEdge(Evaluator& evaluator, const Value& object,
+                                const Arguments& arguments) {
   PF_RETURN_IF_ERROR(arguments.Check(1));
   if (arguments.positional.empty()) return Wrong("expected a string");
   const Value& wanted = arguments.positional[0];
+  if (wanted.list()) PF_RETURN_IF_ERROR(evaluator.Charge(wanted.list()->size()));
   const List list = wanted.list() ? *wanted.list() : List{wanted};
   const std::string& text = object.text()->bytes();
   bool found = false;
@@ -92,7 +97,8 @@ absl::StatusOr<Value> Split(Evaluator& evaluator, const Value& object, const Arg
   Pieces pieces(evaluator, text);
   size_t at = 0;
   for (size_t end;
-       most != 0 && (end = text.bytes().find(separator.bytes(), at)) != std::string::npos; --most) {
+       most != 0 && (end = FindText(text.bytes(), separator.bytes(), at)) != std::string::npos;
+       --most) {
     PF_RETURN_IF_ERROR(pieces.Add(at, end));
     at = end + separator.size();
   }
@@ -108,12 +114,15 @@ absl::StatusOr<Value> RightSplit(Evaluator& evaluator, const Value& object,
   if (separator.size() == 0) return Wrong("an empty separator");
   const MarkedText& text = *object.text();
   Pieces pieces(evaluator, text);
+  // Searched from its end, as the text backwards.
+  const std::string backwards(text.bytes().rbegin(), text.bytes().rend());
+  const std::string wanted(separator.bytes().rbegin(), separator.bytes().rend());
   size_t end = text.size();
-  for (; most != 0 && end >= separator.size(); --most) {
-    const size_t at = text.bytes().rfind(separator.bytes(), end - separator.size());
-    if (at == std::string::npos) break;
-    PF_RETURN_IF_ERROR(pieces.Add(at + separator.size(), end));
-    end = at;
+  for (; most != 0; --most) {
+    const size_t behind = FindText(backwards, wanted, text.size() - end);
+    if (behind == std::string::npos) break;
+    PF_RETURN_IF_ERROR(pieces.Add(text.size() - behind, end));
+    end = text.size() - behind - separator.size();
   }
   PF_RETURN_IF_ERROR(pieces.Add(0, end));
   std::reverse(pieces.list().begin(), pieces.list().end());
@@ -156,7 +165,7 @@ absl::StatusOr<Value> Find(Evaluator&, const Value& object, const Arguments& arg
   PF_RETURN_IF_ERROR(arguments.Check(1));
   PF_ASSIGN_OR_RETURN(const MarkedText wanted, TextArgument(arguments, 0, ""));
   const std::string_view bytes = object.text()->bytes();
-  const size_t at = bytes.find(wanted.bytes());
+  const size_t at = FindText(bytes, wanted.bytes());
   if (at == std::string_view::npos) return Value(int64_t{-1});
   return Value(static_cast<int64_t>(CharacterCount(bytes.substr(0, at))));
 }
@@ -167,7 +176,7 @@ absl::StatusOr<Value> Count(Evaluator&, const Value& object, const Arguments& ar
   const std::string& bytes = object.text()->bytes();
   if (wanted.size() == 0) return Value(static_cast<int64_t>(CharacterCount(bytes) + 1));
   int64_t count = 0;
-  for (size_t at = 0; (at = bytes.find(wanted.bytes(), at)) != std::string::npos;
+  for (size_t at = 0; (at = FindText(bytes, wanted.bytes(), at)) != std::string::npos;
        at += wanted.size())
     ++count;
   return Value(count);
@@ -244,15 +253,21 @@ absl::StatusOr<int64_t> IntegerArgument(const Arguments& arguments, size_t place
 
 MarkedText Stripped(const MarkedText& text, const MarkedText* chars, bool left, bool right) {
   const std::string_view bytes = text.bytes();
-  const auto stripped = [&](size_t first, size_t end) {
-    return chars->bytes().find(bytes.substr(first, end - first)) != std::string::npos;
-  };
   size_t first = 0, end = bytes.size();
   if (chars == nullptr) {
     if (right) end = TrimmedEnd(bytes);
     if (left) first = std::min(LeadingSpace(bytes), end);
     return text.Substr(first, end);
   }
+  absl::flat_hash_set<std::string_view> characters;
+  const std::string_view listed = chars->bytes();
+  const std::vector<size_t> each = CharacterStarts(listed);
+  for (size_t i = 0; i + 1 < each.size(); ++i) {
+    characters.insert(listed.substr(each[i], each[i + 1] - each[i]));
+  }
+  const auto stripped = [&](size_t from, size_t to) {
+    return characters.contains(bytes.substr(from, to - from));
+  };
   const std::vector<size_t> starts = CharacterStarts(bytes);
   size_t begin = 0, stop = starts.size() - 1;
   while (left && begin < stop && stripped(starts[begin], starts[begin + 1])) ++begin;
@@ -281,8 +296,8 @@ absl::StatusOr<Value> ReplaceText(Evaluator& evaluator, const MarkedText& text,
       PF_RETURN_IF_ERROR(put(at, at));
     }
   } else {
-    for (size_t at = 0; most != 0 && (at = text.bytes().find(old.bytes(), at)) != std::string::npos;
-         --most) {
+    for (size_t at = 0;
+         most != 0 && (at = FindText(text.bytes(), old.bytes(), at)) != std::string::npos; --most) {
       PF_RETURN_IF_ERROR(put(at, at + old.size()));
       at = copied;
     }

@@ -7,6 +7,7 @@
 #include <utf8proc.h>
 
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/text/tokenizer/growth.h"
 #include "pagefuse/text/tokenizer/unicode_classes.h"
 #include "pagefuse/text/utf8.h"
 
@@ -98,12 +99,12 @@ absl::StatusOr<Normalizer> Normalizer::FromJson(const nlohmann::json& json) {
   return normalizer;
 }
 
-absl::StatusOr<std::string> Normalizer::Apply(const Step& step, std::string text) {
+absl::StatusOr<std::string> Normalizer::Apply(const Step& step, std::string text, size_t most) {
   switch (step.kind) {
     case Step::kNormalForm:
       return NormalForm(std::move(text), step.form);
     case Step::kReplace:
-      return step.pattern.ReplaceAll(text, step.content);
+      return step.pattern.ReplaceAll(text, step.content, most);
     case Step::kPrepend:
       return text.empty() ? text : step.content + text;
     case Step::kStrip:
@@ -114,8 +115,16 @@ absl::StatusOr<std::string> Normalizer::Apply(const Step& step, std::string text
 
 absl::StatusOr<std::string> Normalizer::Apply(std::string_view text) const {
   std::string out(text);
-  for (const Step& step : steps_) {
-    PF_ASSIGN_OR_RETURN(out, Apply(step, std::move(out)));
+  Growth growth(text.size());
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const std::string place = StrCat("normalizer: step ", i);
+    auto next = Apply(steps_[i], std::move(out), growth.most());
+    if (!next.ok()) {
+      return absl::Status(next.status().code(),
+                          StrCat(place, ": ", StdView(next.status().message())));
+    }
+    out = *std::move(next);
+    PF_RETURN_IF_ERROR(growth.Add(out.size(), place));
   }
   return out;
 }

@@ -17,7 +17,8 @@ class Normalizer {
   static absl::StatusOr<Normalizer> FromJson(const nlohmann::json& json);
 
   bool changes_nothing() const { return steps_.empty(); }
-  // `text` is UTF-8, and so is what comes out.
+  // `text` is UTF-8, and so is what comes out. ResourceExhausted, naming the step, if that grows
+  // beyond all measure.
   absl::StatusOr<std::string> Apply(std::string_view text) const;
 
  private:
@@ -30,7 +31,7 @@ class Normalizer {
     bool left = false, right = false;  // kStrip
   };
   static absl::StatusOr<Step> ReadStep(const JsonFields& part);
-  static absl::StatusOr<std::string> Apply(const Step& step, std::string text);
+  static absl::StatusOr<std::string> Apply(const Step& step, std::string text, size_t most);
   std::vector<Step> steps_;
 };
 

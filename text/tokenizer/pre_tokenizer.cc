@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/text/tokenizer/byte_level.h"
 
 namespace pagefuse {
@@ -125,17 +126,17 @@ absl::StatusOr<PreTokenizer> PreTokenizer::FromJson(const nlohmann::json& json) 
   return tokenizer;
 }
 
-void PreTokenizer::Prefixed(const Step& step, Word& word) {
+absl::Status PreTokenizer::Prefixed(const Step& step, Word& word, size_t most) {
   if (step.kind == Step::kMetaspace) {
-    std::string marked;
-    for (char c : word.text) c == ' ' ? marked.append(step.replacement) : marked.append(1, c);
-    word.text = std::move(marked);
+    static const auto& space = *new TextPattern(TextPattern::String(" "));
+    PF_ASSIGN_OR_RETURN(word.text, space.ReplaceAll(word.text, step.replacement, most));
   }
   const bool wanted =
       step.prefix == Prefix::kAlways || (step.prefix == Prefix::kFirst && word.first);
   if (wanted && !word.text.starts_with(step.replacement)) {
     word.text.insert(0, step.replacement);
   }
+  return absl::OkStatus();
 }
 
 absl::Status PreTokenizer::SplitWord(const Step& step, const Word& word, std::vector<Word>& out) {
@@ -168,17 +169,30 @@ absl::Status PreTokenizer::SplitWord(const Step& step, const Word& word, std::ve
   return absl::OkStatus();
 }
 
+absl::Status PreTokenizer::Apply(const Step& step, Growth& growth, std::vector<Word>& words) {
+  std::vector<Word> next;
+  size_t made = 0;
+  for (Word& word : words) {
+    if (step.kind != Step::kSplit) PF_RETURN_IF_ERROR(Prefixed(step, word, growth.most()));
+    const size_t known = next.size();
+    PF_RETURN_IF_ERROR(SplitWord(step, word, next));
+    for (size_t i = known; i < next.size(); ++i) made += next[i].text.size();
+    if (made > growth.most()) break;
+  }
+  words = std::move(next);
+  return growth.Add(made, "it");
+}
+
 absl::StatusOr<std::vector<std::string>> PreTokenizer::Split(std::string_view piece,
                                                              bool first) const {
   std::vector<Word> words;
   words.push_back({std::string(piece), first});
-  for (const Step& step : steps_) {
-    std::vector<Word> next;
-    for (Word& word : words) {
-      if (step.kind != Step::kSplit) Prefixed(step, word);
-      PF_RETURN_IF_ERROR(SplitWord(step, word, next));
-    }
-    words = std::move(next);
+  Growth growth(piece.size());
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const absl::Status status = Apply(steps_[i], growth, words);
+    if (status.ok()) continue;
+    return absl::Status(status.code(),
+                        StrCat("pre_tokenizer: step ", i, ": ", StdView(status.message())));
   }
   std::vector<std::string> texts;
   for (Word& word : words) texts.push_back(std::move(word.text));

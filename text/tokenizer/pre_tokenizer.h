@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 
+#include "pagefuse/text/tokenizer/growth.h"
 #include "pagefuse/text/tokenizer/text_pattern.h"
 
 namespace pagefuse {
@@ -18,6 +19,7 @@ class PreTokenizer {
   static absl::StatusOr<PreTokenizer> FromJson(const nlohmann::json& json);
 
   // The words of a piece of text (UTF-8, not empty). `first`: the piece begins the text.
+  // ResourceExhausted, naming the step, if they grow beyond all measure.
   absl::StatusOr<std::vector<std::string>> Split(std::string_view piece, bool first) const;
 
  private:
@@ -41,8 +43,10 @@ class PreTokenizer {
   static absl::Status ReadSplit(const JsonFields& part, Step& step);
   static absl::Status ReadByteLevel(const JsonFields& part, Step& step);
   static absl::Status ReadMetaspace(const JsonFields& part, Step& step);
+  static absl::Status Apply(const Step& step, Growth& growth, std::vector<Word>& words);
   static absl::Status SplitWord(const Step& step, const Word& word, std::vector<Word>& out);
-  static void Prefixed(const Step& step, Word& word);
+  // With the mark of spaces in place of spaces, and in front; of `most` bytes at most.
+  static absl::Status Prefixed(const Step& step, Word& word, size_t most);
 
   std::vector<Step> steps_;
 };

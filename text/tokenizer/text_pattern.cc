@@ -2,7 +2,9 @@
 
 #include <utility>
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/text/find_text.h"
 
 namespace pagefuse {
 
@@ -34,21 +36,29 @@ absl::Status TextPattern::ForEachMatch(std::string_view text,
                                        const std::function<void(size_t, size_t)>& found) const {
   if (regex_) return regex_->ForEachMatch(text, found);
   if (string_.empty()) return absl::OkStatus();
-  for (size_t at = text.find(string_); at != std::string_view::npos;) {
+  for (size_t at = FindText(text, string_); at != std::string_view::npos;) {
     found(at, at + string_.size());
-    at = text.find(string_, at + string_.size());
+    at = FindText(text, string_, at + string_.size());
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> TextPattern::ReplaceAll(std::string_view text,
-                                                    std::string_view content) const {
+absl::StatusOr<std::string> TextPattern::ReplaceAll(std::string_view text, std::string_view content,
+                                                    size_t most) const {
   std::string out;
   size_t copied = 0;
+  const auto fits = [&](size_t more) { return more <= most && out.size() <= most - more; };
+  bool whole = true;
   PF_RETURN_IF_ERROR(ForEachMatch(text, [&](size_t first, size_t end) {
+    whole = whole && fits(first - copied + content.size());
+    if (!whole) return;
     out.append(text, copied, first - copied).append(content);
     copied = end;
   }));
+  if (!whole || !fits(text.size() - copied)) {
+    return absl::ResourceExhaustedError(
+        StrCat("a replacement makes more than ", most, " bytes of a text of ", text.size()));
+  }
   return std::move(out.append(text, copied));
 }
 

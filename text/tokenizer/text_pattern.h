@@ -24,8 +24,9 @@ class TextPattern {
   // As SplitRegex::ForEachMatch; an empty string is found nowhere.
   absl::Status ForEachMatch(std::string_view text,
                             const std::function<void(size_t, size_t)>& found) const;
-  // `text` with `content` in place of each match.
-  absl::StatusOr<std::string> ReplaceAll(std::string_view text, std::string_view content) const;
+  // `text` with `content` in place of each match; ResourceExhausted if that has more than `most` bytes.
+  absl::StatusOr<std::string> ReplaceAll(std::string_view text, std::string_view content,
+                                         size_t most) const;
 
  private:
   std::string string_;

@@ -4,6 +4,7 @@
 
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/text/tokenizer/byte_level.h"
+#include "pagefuse/text/tokenizer/growth.h"
 
 namespace pagefuse {
 namespace {
@@ -85,7 +86,7 @@ absl::StatusOr<TokenDecoder> TokenDecoder::FromJson(const nlohmann::json& json) 
   return decoder;
 }
 
-std::string TokenDecoder::Apply(const Step& step, std::string token, bool first) {
+std::string TokenDecoder::Apply(const Step& step, std::string token, bool first, size_t most) {
   switch (step.kind) {
     case Step::kByteLevel:
       return CharactersAsBytes(token).value_or(token);
@@ -94,8 +95,8 @@ std::string TokenDecoder::Apply(const Step& step, std::string token, bool first)
       return byte ? std::string(1, *byte) : token;
     }
     case Step::kReplace:
-      // A pattern that gives up leaves the token as it is.
-      return step.pattern.ReplaceAll(token, step.content).value_or(token);
+      // A pattern that gives up, or that would make too much of it, leaves the token as it is.
+      return step.pattern.ReplaceAll(token, step.content, most).value_or(token);
     case Step::kStrip: {
       token.erase(0, CountLeading(token, step.content, step.start));
       for (int64_t left = step.stop; left > 0 && !step.content.empty(); --left) {
@@ -106,7 +107,9 @@ std::string TokenDecoder::Apply(const Step& step, std::string token, bool first)
     }
     case Step::kMetaspace: {
       const bool drops = first && step.drops_first;
-      return TextPattern::String(step.content).ReplaceAll(token, drops ? "" : " ").value_or(token);
+      return TextPattern::String(step.content)
+          .ReplaceAll(token, drops ? "" : " ", most)
+          .value_or(token);
     }
     case Step::kSpaces:
       return first ? token : " " + token;
@@ -116,7 +119,8 @@ std::string TokenDecoder::Apply(const Step& step, std::string token, bool first)
 
 std::string TokenDecoder::Bytes(std::string_view token, bool first) const {
   std::string text(token);
-  for (const Step& step : steps_) text = Apply(step, std::move(text), first);
+  const size_t most = Growth(token.size()).most();
+  for (const Step& step : steps_) text = Apply(step, std::move(text), first, most);
   return text;
 }
 

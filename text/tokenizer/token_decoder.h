@@ -32,7 +32,7 @@ class TokenDecoder {
     bool drops_first = false;     // kMetaspace: none at the beginning of the text
   };
   static absl::StatusOr<Step> ReadStep(const JsonFields& part);
-  static std::string Apply(const Step& step, std::string token, bool first);
+  static std::string Apply(const Step& step, std::string token, bool first, size_t most);
 
   std::vector<Step> steps_;
   Step whole_ = {.kind = Step::kStrip};  // what is stripped from a whole text

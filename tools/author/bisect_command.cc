@@ -11,6 +11,8 @@
 #include "tools/cli/output.h"
 #include "tools/cli/subcommand.h"
 
+#include "pagefuse/base/new_file.h"
+#include "pagefuse/base/short_message.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/text/text.h"
@@ -112,7 +114,7 @@ absl::Status WriteCase(const Flags& flags, const Model& model, const PipelineOpt
   PF_RETURN_IF_ERROR(MakeFolder(flags.output));
   const std::string path = StrCat(flags.output, "/", bad.rule, ".onnxtxt");
   PF_RETURN_IF_ERROR(
-      WriteFile(path, CaseText(bad, options, flags.output, reduced->smallest.model)));
+      WriteWholeFile(path, CaseText(bad, options, flags.output, reduced->smallest.model)));
   const int64_t nodes = reduced->after.nodes;
   std::cout << path << ": " << nodes << (nodes == 1 ? " node" : " nodes") << " before, "
             << after.graph->num_nodes() << " after; run: pagefuse expect " << path << "\n";
@@ -138,7 +140,7 @@ absl::StatusOr<int> Run(const Flags& flags) {
     const Rewrite& bad = *bisection.bad;
     ++found;
     std::cout << "first bad " << RewriteName(bad) << "\n";
-    if (!bad.detail.empty()) std::cout << bad.detail << "\n";
+    if (!bad.detail.empty()) std::cout << ShortMessage(bad.detail) << "\n";
     if (!flags.output.empty() && bad.detail.empty()) {
       PF_RETURN_IF_ERROR(WriteCase(flags, model, options, bad));
     }

@@ -5,6 +5,7 @@
 #include "tools/cli/output.h"
 #include "tools/cli/subcommand.h"
 
+#include "pagefuse/base/short_message.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/infer/infer.h"
@@ -43,10 +44,10 @@ Json ToJson(const ModelDiff& diff) {
 std::string CompareNumbers(Model& before, Model& after) {
   for (Model* model : {&before, &after}) {
     const absl::Status inferred = InferShapes(*model);
-    if (!inferred.ok()) return StrCat("not compared: ", StdView(inferred.message()));
+    if (!inferred.ok()) return StrCat("not compared: ", ShortMessage(StdView(inferred.message())));
   }
   const auto compared = CompareOnRandomInputs(before, after);
-  if (!compared.ok()) return std::string(StdView(compared.status().message()));
+  if (!compared.ok()) return ShortMessage(StdView(compared.status().message()));
   return *compared == kVerifiedEqual ? *compared : StrCat("not compared: ", *compared);
 }
 

@@ -10,6 +10,7 @@
 #include "tools/cli/plugins.h"
 #include "tools/cli/subcommand.h"
 
+#include "pagefuse/base/new_file.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/onnx/onnx_io.h"
@@ -67,7 +68,7 @@ absl::StatusOr<bool> Update(const std::string& path, const CaseResult& result) {
   if (result.failures.empty() || result.updated.empty()) return false;
   PF_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   if (text == result.updated) return false;
-  PF_RETURN_IF_ERROR(WriteFile(path, result.updated));
+  PF_RETURN_IF_ERROR(WriteWholeFile(path, result.updated));
   std::cout << "updated " << path << "\n";
   return true;
 }
@@ -91,7 +92,7 @@ absl::StatusOr<int> Run(const Flags& flags) {
       Print(ran.back());
     }
   }
-  if (!flags.junit.empty()) PF_RETURN_IF_ERROR(WriteFile(flags.junit, JUnit(ran, failed)));
+  if (!flags.junit.empty()) PF_RETURN_IF_ERROR(WriteWholeFile(flags.junit, JUnit(ran, failed)));
   std::cout << ran.size() - failed << " passed, " << failed << " failed\n";
   return failed == 0 ? kDone : kWrongInput;
 }
@@ -108,7 +109,8 @@ void AddExpectCommand(Command app, Outcome& outcome) {
   command.AddText("--junit", flags->junit, "file for the results as JUnit XML");
   command.Footer(
       "A file holds a graph before and after some passes, or says what a model becomes; "
-      "docs/authoring.md has both formats.");
+      "docs/authoring.md has both formats. "
+      "Status 1 if one\nof them fails.");
 }
 
 }  // namespace pagefuse::tools

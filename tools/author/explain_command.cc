@@ -9,6 +9,7 @@
 #include "tools/cli/output.h"
 #include "tools/cli/subcommand.h"
 
+#include "pagefuse/base/short_message.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/passes/explain/layers.h"
@@ -64,7 +65,7 @@ bool IsNear(const MissedMatch& miss) {
 }
 
 void PrintMiss(const MissedMatch& miss) {
-  std::cout << "  failed: " << miss.condition << "\n";
+  std::cout << "  failed: " << ShortMessage(miss.condition) << "\n";
   PrintSides(miss);
 }
 

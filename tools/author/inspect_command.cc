@@ -10,6 +10,7 @@
 #include "tools/cli/command.h"
 #include "tools/cli/output.h"
 
+#include "pagefuse/base/short_message.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/graph/absent_data.h"
@@ -58,7 +59,7 @@ nlohmann::ordered_json Summary(const Model& model, const absl::Status& inferred)
   absl::Status runnable = VerifyOps(model);
   if (runnable.ok()) runnable = CheckDataPresent(model);
   if (runnable.ok()) runnable = inferred;
-  json["runnable"] = runnable.ok() ? "yes" : std::string(StdView(runnable.message()));
+  json["runnable"] = runnable.ok() ? "yes" : ShortMessage(StdView(runnable.message()));
   return json;
 }
 
@@ -68,7 +69,7 @@ nlohmann::ordered_json Fusions(Model model, const PipelineOptions& options) {
                                  {"left", nlohmann::ordered_json::array()}};
   const absl::StatusOr<PipelineReport> report = RunPipeline(model, options);
   if (!report.ok()) {
-    json["error"] = std::string(StdView(report.status().message()));
+    json["error"] = ShortMessage(StdView(report.status().message()));
     return json;
   }
   for (const auto& [op, count] : CountOps(*model.graph, "pagefuse")) json["fused"][op] = count;
@@ -90,8 +91,9 @@ nlohmann::ordered_json Fusions(Model model, const PipelineOptions& options) {
 
 void PrintRow(const std::string& what, int count, const std::string& why) {
   constexpr size_t kWidth = 42;
-  std::cout << "  " << what << std::string(what.size() < kWidth ? kWidth - what.size() : 1, ' ')
-            << "x" << count << (why.empty() ? "" : "  " + why) << "\n";
+  std::cout << "  " << ShortMessage(what)
+            << std::string(what.size() < kWidth ? kWidth - what.size() : 1, ' ') << "x" << count
+            << (why.empty() ? "" : "  " + ShortMessage(why)) << "\n";
 }
 
 void PrintFusions(const nlohmann::ordered_json& json) {
@@ -103,7 +105,7 @@ void PrintFusions(const nlohmann::ordered_json& json) {
   for (const auto& [op, count] : json["fused"].items()) PrintRow(op, count.get<int>(), "");
   if (json.contains("paged")) PrintPagedLayers(json["paged"]);
   if (json.contains("not_paged")) {
-    std::cout << "not paged: " << json["not_paged"].get<std::string>() << "\n";
+    std::cout << "not paged: " << ShortMessage(json["not_paged"].get<std::string>()) << "\n";
   }
   if (json["left"].empty()) return;
   std::cout << "would leave:\n";
@@ -123,9 +125,10 @@ void Print(const nlohmann::ordered_json& json, int indent) {
       std::cout << space << key << ":\n";
       Print(value, indent + 2);
     } else if (value.is_string()) {
-      std::cout << space << key << ": " << value.get<std::string>() << "\n";
+      std::cout << space << ShortMessage(key) << ": " << ShortMessage(value.get<std::string>())
+                << "\n";
     } else {
-      std::cout << space << key << ": " << JsonText(value) << "\n";
+      std::cout << space << ShortMessage(key) << ": " << ShortMessage(JsonText(value)) << "\n";
     }
   }
 }
@@ -139,7 +142,7 @@ absl::Status Inspect(const Flags& flags) {
   // Shapes are told as far as they can be inferred; a model that contradicts itself is still shown.
   const absl::Status inferred = InferShapes(model);
   nlohmann::ordered_json json = Summary(model, inferred);
-  if (!inferred.ok()) json["shapes"] = std::string(StdView(inferred.message()));
+  if (!inferred.ok()) json["shapes"] = ShortMessage(StdView(inferred.message()));
   nlohmann::ordered_json fusions = Fusions(std::move(model), options);
   if (flags.json) {
     json["fusions"] = std::move(fusions);

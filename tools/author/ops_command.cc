@@ -5,6 +5,7 @@
 #include "tools/cli/command.h"
 #include "tools/cli/output.h"
 
+#include "pagefuse/base/new_file.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/registry/docs.h"
@@ -30,7 +31,7 @@ std::string KernelNames(const OpDef& op) {
 absl::Status WriteReference(const std::string& folder) {
   PF_RETURN_IF_ERROR(MakeFolder(folder + "/ops"));
   for (const ReferencePage& page : OpsReference()) {
-    PF_RETURN_IF_ERROR(WriteFile(StrCat(folder, "/", page.path), page.text));
+    PF_RETURN_IF_ERROR(WriteWholeFile(StrCat(folder, "/", page.path), page.text));
   }
   return absl::OkStatus();
 }

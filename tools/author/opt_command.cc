@@ -7,8 +7,9 @@
 
 #include "tools/author/pipeline_flags.h"
 #include "tools/cli/command.h"
-#include "tools/cli/output.h"
 
+#include "pagefuse/base/new_file.h"
+#include "pagefuse/base/short_message.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/graph/absent_data.h"
@@ -81,7 +82,7 @@ absl::Status Write(Model& model, const std::string& emit, const Flags& flags) {
   const std::string printed =
       emit == "dot" ? PrintDot(*model.graph)
                     : PrintModel(model, {.max_elements = flags.max_elements, .value_infos = true});
-  if (!flags.output.empty()) return WriteFile(flags.output, printed);
+  if (!flags.output.empty()) return WriteWholeFile(flags.output, printed);
   std::cout << printed;
   return absl::OkStatus();
 }
@@ -100,7 +101,7 @@ void PrintTimes(const PipelineReport& report) {
 // What could not be compared by name, so that nobody takes it for equal.
 void PrintVerified(const PipelineReport& report) {
   for (const std::string& line : NotComparedLines(report.log)) {
-    std::cerr << "verify: " << line << "\n";
+    std::cerr << "verify: " << ShortMessage(line) << "\n";
   }
   std::cerr << "verify: " << VerifySummary(report.log) << "\n";
 }
@@ -114,10 +115,10 @@ void PrintReport(const PipelineReport& report, const Flags& flags) {
   PrintUnfused(report);
   // The places are told by a pass, which need not be among those that ran.
   if (report.unfused.empty() && !report.why_not_paged.empty()) {
-    std::cerr << "pagefuse: not paged: " << report.why_not_paged << "\n";
+    std::cerr << "pagefuse: not paged: " << ShortMessage(report.why_not_paged) << "\n";
   }
   for (const MissedMatch& miss : report.misses) std::cerr << MissText(miss) << "\n";
-  for (const std::string& line : report.unmissed) std::cerr << line << "\n";
+  for (const std::string& line : report.unmissed) std::cerr << ShortMessage(line) << "\n";
 }
 
 // Whether the whole pipeline ran over a whole decoder, and paged it.
@@ -174,13 +175,13 @@ absl::Status Opt(const Flags& flags) {
   PF_ASSIGN_OR_RETURN(PipelineOptions options, MakeOptions(flags));
   PF_ASSIGN_OR_RETURN(Model model, ReadModel(flags.model, {.allow_missing_data = true}));
   if (const absl::Status present = CheckDataPresent(model); !present.ok()) {
-    std::cerr << "pagefuse: note: " << present.message() << "\n";
+    std::cerr << "pagefuse: note: " << ShortMessage(StdView(present.message())) << "\n";
   }
   PF_ASSIGN_OR_RETURN(const CheckPaging check, ParseCheckPaging(flags.check_paging));
   PF_ASSIGN_OR_RETURN(PipelineReport report, RunChecked(model, options, check));
   PrintReport(report, flags);
   if (!flags.rewrite_log.empty()) {
-    PF_RETURN_IF_ERROR(WriteFile(flags.rewrite_log, RewriteLog(report.log)));
+    PF_RETURN_IF_ERROR(WriteWholeFile(flags.rewrite_log, RewriteLog(report.log)));
   }
   if (!report.stopped) PF_RETURN_IF_ERROR(CheckPaged(model, flags.pipeline));
   return Write(model, emit, flags);

@@ -8,9 +8,9 @@
 #include "absl/strings/match.h"
 #include "tools/author/pipeline_flags.h"
 #include "tools/author/shell_check.h"
-#include "tools/cli/output.h"
 #include "tools/cli/subcommand.h"
 
+#include "pagefuse/base/new_file.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/onnx/onnx_io.h"
 #include "pagefuse/ir/text/text.h"
@@ -53,7 +53,7 @@ absl::Status Write(const Flags& flags, const Model& model) {
   const bool text = flags.output.empty() || absl::EndsWith(flags.output, ".onnxtxt");
   if (!text) return SaveModel(model, flags.output);
   const std::string printed = PrintModel(model, {.max_elements = -1, .value_infos = false});
-  if (!flags.output.empty()) return WriteFile(flags.output, printed);
+  if (!flags.output.empty()) return WriteWholeFile(flags.output, printed);
   std::cout << printed;
   return absl::OkStatus();
 }
@@ -97,7 +97,7 @@ void AddReduceCommand(Command app, Outcome& outcome) {
   command.Footer(
       "Drops nodes by halves, outputs and constants as long as the check fails for the same reason "
       "(the first line that it\nprints, names and numbers aside); what a dropped node computed "
-      "becomes an input with the numbers that it had.");
+      "becomes an input with the numbers that it had.\nStatus 1 if the whole model passes the check.");
 }
 
 }  // namespace pagefuse::tools

@@ -8,6 +8,7 @@
 #include "tools/cli/output.h"
 #include "tools/cli/subcommand.h"
 
+#include "pagefuse/base/new_file.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/graph/absent_data.h"
 
@@ -49,7 +50,7 @@ absl::Status Run(const Flags& flags) {
   if (flags.json) std::cout << JsonText(data, 2) << "\n";
   if (flags.output.empty()) return absl::OkStatus();
   const std::string page = ReportPage(source, data);
-  PF_RETURN_IF_ERROR(WriteFile(flags.output, page));
+  PF_RETURN_IF_ERROR(WriteWholeFile(flags.output, page));
   std::cerr << flags.output << ": " << HumanBytes(static_cast<int64_t>(page.size())) << "\n";
   return absl::OkStatus();
 }

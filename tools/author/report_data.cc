@@ -9,6 +9,7 @@
 #include "tools/author/paged_layers.h"
 #include "tools/run/cache_traffic.h"
 
+#include "pagefuse/base/short_message.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/graph/absent_data.h"
@@ -213,7 +214,7 @@ ReportJson ReportData(const ReportSource& source) {
 ReportJson ReportTimes(const ReportSource& source) {
   const auto times = RunTimes(source);
   if (times.ok()) return *times;
-  return {{"refused", std::string(StdView(times.status().message()))}};
+  return {{"refused", ShortMessage(StdView(times.status().message()))}};
 }
 
 }  // namespace pagefuse::tools

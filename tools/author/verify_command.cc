@@ -9,8 +9,11 @@
 #include "tools/author/pipeline_flags.h"
 #include "tools/cli/subcommand.h"
 
+#include "pagefuse/base/short_message.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/registry/registry.h"
+#include "pagefuse/passes/verify/compare_models.h"
 #include "pagefuse/runtime/rewrite_check.h"
 
 namespace pagefuse::tools {
@@ -27,9 +30,11 @@ void PrintPlaces(const PipelineReport& report) {
   std::set<std::string> told;
   for (const Rewrite& rewrite : report.log) {
     if (rewrite.numbers != Rewrite::Numbers::kDiffer || !told.insert(rewrite.rule).second) continue;
-    std::cout << RewriteName(rewrite, report.rewrites) << ": " << rewrite.detail << "\n";
+    std::cout << ShortMessage(StrCat(RewriteName(rewrite, report.rewrites), ": ", rewrite.detail))
+              << "\n";
   }
-  for (const std::string& line : NotComparedLines(report.log)) std::cout << line << "\n";
+  for (const std::string& line : NotComparedLines(report.log))
+    std::cout << ShortMessage(line) << "\n";
 }
 
 bool Differs(const PipelineReport& report) {
@@ -45,9 +50,18 @@ bool ComparedAny(const PipelineReport& report) {
          });
 }
 
-// Whether the inputs of the graph became others on the way.
+// Whether the inputs or outputs of the graph became others on the way: then no rewrite behind that was
+// compared with what the graph gave.
 bool ChangedInterface(const Model& before, const Model& after) {
-  return before.graph->inputs().size() != after.graph->inputs().size();
+  return !SameInterface(InterfaceOf(*before.graph), InterfaceOf(*after.graph));
+}
+
+// Whether the graph runs as far as the one before does. What does not run was compared with nothing.
+bool RunsAsBefore(const Model& before, const Model& after) {
+  if (!VerifyOps(before).ok()) return true;
+  const absl::Status runs = VerifyOps(after);
+  if (!runs.ok()) std::cout << "does not run: " << ShortMessage(StdView(runs.message())) << "\n";
+  return runs.ok();
 }
 
 // Prints what became of the logits; false if they differ.
@@ -63,11 +77,11 @@ absl::StatusOr<bool> PrintPaging(const Model& model, const PipelineOptions& opti
     return true;
   }
   if (absl::IsUnimplemented(status)) {
-    std::cout << "paging: not compared: " << StdView(status.message()) << "\n";
+    std::cout << "paging: not compared: " << ShortMessage(StdView(status.message())) << "\n";
     return true;
   }
   if (!absl::IsInvalidArgument(status)) return status;
-  std::cout << "paging: " << StdView(status.message()) << "\n";
+  std::cout << "paging: " << ShortMessage(StdView(status.message())) << "\n";
   return false;
 }
 
@@ -88,7 +102,7 @@ absl::StatusOr<int> Run(const Flags& flags) {
   if (flags.samples.data.empty() && !ComparedAny(report)) {
     std::cout << "made-up inputs do not fit the graph: --data DIR takes those of a test case\n";
   }
-  bool equal = !Differs(report);
+  bool equal = !Differs(report) && RunsAsBefore(before, model);
   if (ChangedInterface(before, model)) {
     PF_ASSIGN_OR_RETURN(const bool same, PrintPaging(before, options));
     equal = equal && same;
@@ -111,7 +125,7 @@ void AddVerifyCommand(Command app, Outcome& outcome) {
       "was there before, up to 2e-4\n(float), 2e-3 (float16), 1.6e-2 (bfloat16) relative and "
       "absolute. Where paging changes inputs and outputs, probes\nrun "
       "through both graphs instead, as when a model is loaded. Weights that are not there are made up. Status 1 if anything "
-      "differs.");
+      "differs or does not run\nany longer, 0 if all that was compared is equal.");
 }
 
 }  // namespace pagefuse::tools

@@ -14,6 +14,8 @@
 #include "tools/cli/command.h"
 #include "tools/cli/output.h"
 
+#include "pagefuse/base/new_file.h"
+#include "pagefuse/base/short_message.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/registry/registry.h"
@@ -102,7 +104,7 @@ Result With(Result result, Verdict verdict, std::string detail) {
 Result WithError(Result result, const absl::Status& status) {
   const bool refused = status.code() == absl::StatusCode::kUnimplemented;
   return With(std::move(result), refused ? Verdict::kRefused : Verdict::kFailed,
-              std::string(StdView(status.message())));
+              ShortMessage(StdView(status.message())));
 }
 
 Result CheckData(const std::string& folder, const Flags& flags, SessionOptions options,
@@ -242,7 +244,7 @@ int Check(const Flags& flags, Outcome& outcome) {
     }
   }
   if (!flags.report.empty()) {
-    outcome.status = WriteFile(flags.report, conformance.Page());
+    outcome.status = WriteWholeFile(flags.report, conformance.Page());
     if (!outcome.status.ok()) return kWrongInput;
   }
   PrintTally(tally, cases, flags.json);
@@ -266,7 +268,8 @@ void AddCheckCommand(Command app, Outcome& outcome) {
       "  8e-2 absolute, 2^-6 relative   graphs of several nodes that compute in bfloat16\n"
       "and by 1e-4 absolute at least where there is a config.json, as decoders have. Everything "
       "else must be equal. Rows of\npadding (attention_mask) are not compared. A case without "
-      "output files is skipped.");
+      "output files is skipped. Status 1 if\na case failed, and if one was refused or skipped unless "
+      "--allow-refused.");
   command.AddTolerance("--rtol", flags->rtol, "relative tolerance where a case names no rule");
   command.AddTolerance("--atol", flags->atol, "absolute tolerance where a case names no rule");
   command.AddFlag("--fuse", flags->fuse,

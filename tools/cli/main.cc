@@ -1,4 +1,5 @@
 // pagefuse: runs exported decoder graphs over a paged KV cache.
+#include <csignal>
 #include <exception>
 #include <iostream>
 #include <new>
@@ -7,6 +8,9 @@
 
 #include "tools/cli/command.h"
 #include "tools/cli/plugins.h"
+
+#include "pagefuse/base/short_message.h"
+#include "pagefuse/base/str_cat.h"
 
 namespace {
 
@@ -19,6 +23,8 @@ int ExitCodeOf(const absl::Status& status) {
 
 int main(int argc, char** argv) {
   using namespace pagefuse::tools;  // NOLINT(google-build-using-namespace)
+  // A file that may not grow further is an error of its writer, which then leaves nothing of it.
+  std::signal(SIGXFSZ, SIG_IGN);
   Outcome outcome;
   std::vector<std::string> plugins;
   const Program program = {
@@ -65,7 +71,8 @@ int main(int argc, char** argv) {
     outcome.status = absl::InvalidArgumentError("cannot write to standard output");
   }
   if (!outcome.status.ok()) {
-    std::cerr << "pagefuse: " << outcome.status.message() << "\n";
+    std::cerr << "pagefuse: " << pagefuse::ShortMessage(pagefuse::StdView(outcome.status.message()))
+              << "\n";
     return ExitCodeOf(outcome.status);
   }
   return outcome.exit_code;

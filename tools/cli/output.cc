@@ -1,9 +1,6 @@
 #include "tools/cli/output.h"
 
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <system_error>
 
 #include "pagefuse/base/str_cat.h"
@@ -13,16 +10,6 @@ namespace pagefuse::tools {
 std::string JsonText(const nlohmann::ordered_json& json, int indent) {
   return json.dump(indent, ' ', /*ensure_ascii=*/false,
                    nlohmann::ordered_json::error_handler_t::replace);
-}
-
-absl::Status WriteFile(const std::string& path, std::string_view text) {
-  errno = 0;
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (file) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      StrCat("cannot write \"", path, "\": ", errno != 0 ? std::strerror(errno) : "unknown error"));
 }
 
 absl::Status MakeFolder(const std::string& path) {

@@ -1,4 +1,4 @@
-// Writes what commands output: JSON, files and folders.
+// Writes what commands output: JSON and folders (files: base/new_file.h).
 #pragma once
 
 #include <string>
@@ -13,10 +13,8 @@ namespace pagefuse::tools {
 // kind: what is no UTF-8 comes out as U+FFFD, since JSON can hold nothing else.
 std::string JsonText(const nlohmann::ordered_json& json, int indent = -1);
 
-// Replaces the file by `text`. InvalidArgument with the path and the system's reason.
-absl::Status WriteFile(const std::string& path, std::string_view text);
-
-// Makes the folder, those above it too; fine if it is there. Errors as of WriteFile.
+// Makes the folder, those above it too; fine if it is there. InvalidArgument with the path
+// and the system's reason.
 absl::Status MakeFolder(const std::string& path);
 
 }  // namespace pagefuse::tools

@@ -11,6 +11,7 @@
 #include "tools/cli/progress_line.h"
 #include "tools/run/bench_table.h"
 
+#include "pagefuse/base/short_message.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/runtime/decoder.h"
@@ -192,7 +193,8 @@ absl::Status RunOne(const Flags& flags, const ModelFolder& folder, const Plan& p
   PF_ASSIGN_OR_RETURN(const CheckPaging check, ParseCheckPaging(flags.check_paging));
   PF_ASSIGN_OR_RETURN(auto decoder, Decoder::Create(load, flags.engine, {.check_paging = check}));
   const Engine* engine = decoder->engine();
-  if (engine == nullptr) std::cerr << "pagefuse: NOT PAGED: " << decoder->why_not_paged() << "\n";
+  if (engine == nullptr)
+    std::cerr << "pagefuse: NOT PAGED: " << ShortMessage(decoder->why_not_paged()) << "\n";
   BenchRow row;
   row.model = flags.model;
   row.weights = flags.session.weights.format;

@@ -7,6 +7,7 @@
 #include "tools/cli/output.h"
 #include "tools/cli/prompts.h"
 
+#include "pagefuse/base/new_file.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/runtime/cache_ranges.h"
 #include "pagefuse/runtime/model_config.h"
@@ -44,7 +45,7 @@ absl::Status Calibrate(const Flags& flags) {
   PF_ASSIGN_OR_RETURN(const std::vector<CacheRange> ranges,
                       MeasureCacheRanges(*paged, prompts, flags.max_tokens_per_step));
   const std::string text = JsonText(ScalesOf(ranges), 2) + "\n";
-  if (!flags.output.empty()) return WriteFile(flags.output, text);
+  if (!flags.output.empty()) return WriteWholeFile(flags.output, text);
   std::cout << text;
   return absl::OkStatus();
 }

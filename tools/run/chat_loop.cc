@@ -8,6 +8,7 @@
 #include "tools/cli/progress_line.h"
 #include "tools/run/generate.h"
 
+#include "pagefuse/base/short_message.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 
@@ -42,7 +43,7 @@ class ChatLoop {
       if (status.ok()) continue;
       // What is wrong with one question is told; the conversation goes on without it. A pipe ends.
       if (!terminal_) return status;
-      std::cerr << "pagefuse: " << status.message() << "\n";
+      std::cerr << "pagefuse: " << ShortMessage(StdView(status.message())) << "\n";
     }
     return absl::OkStatus();
   }

@@ -8,9 +8,11 @@
 #include "tools/cli/prompts.h"
 #include "tools/run/generate.h"
 
+#include "pagefuse/base/short_message.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/onnx/onnx_io.h"
+#include "pagefuse/ir/tensor/tensor_of.h"
 
 namespace pagefuse::tools {
 
@@ -152,7 +154,8 @@ absl::Status WriteLogits(const Completion& completion, const std::string& path) 
   }
   const auto steps = static_cast<int64_t>(completion.logits.size());
   const int64_t vocabulary = steps == 0 ? 0 : static_cast<int64_t>(completion.logits[0].size());
-  return SaveTensor(Tensor::Of<float>({steps, vocabulary}, values), "logits", path);
+  PF_ASSIGN_OR_RETURN(const Tensor logits, TensorOf<float>({steps, vocabulary}, values));
+  return SaveTensor(logits, "logits", path);
 }
 
 // Largest difference of logits against an unquantised cache and the weights of the file, fed the
@@ -187,7 +190,7 @@ absl::StatusOr<double> LogitError(Model model, const EngineOptions& options,
 }
 
 void Warn(const Decoder& decoder) {
-  std::cerr << "pagefuse: NOT PAGED: " << decoder.why_not_paged()
+  std::cerr << "pagefuse: NOT PAGED: " << ShortMessage(decoder.why_not_paged())
             << "; generating with the graph as "
             << "it was exported, one sequence at a time, "
             << (decoder.plain()->keeps_past() ? "over its own past"

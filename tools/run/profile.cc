@@ -8,6 +8,7 @@
 #include "nlohmann/json.hpp"
 #include "tools/cli/output.h"
 
+#include "pagefuse/base/new_file.h"
 #include "pagefuse/base/str_cat.h"
 
 namespace pagefuse::tools {
@@ -79,7 +80,7 @@ absl::Status ProfileLog::WriteTrace(const std::string& path) const {
       events.push_back(std::move(event));
     }
   }
-  return WriteFile(path, JsonText(events));
+  return WriteWholeFile(path, JsonText(events));
 }
 
 absl::Status ProfileLog::Write(const ProfileFlags& flags) const {

@@ -1,5 +1,7 @@
 #include <cmath>
 
+#include "absl/container/flat_hash_set.h"
+
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/passes/analysis/attention/attention_parts.h"
@@ -59,8 +61,19 @@ class ScoreReader {
     return absl::OkStatus();
   }
 
-  // mask (softcap (scale * product)), the mask outermost.
+  // mask (softcap (scale * product)), the mask outermost. What is read twice, on several ways through
+  // sums, and was none the first time, is none.
   absl::Status ReadMasked(const Element& scores, bool inside_cap) {
+    constexpr size_t kMostElements = 1024;
+    if (!read_.insert(StrCat(scores.Key(), inside_cap)).second || read_.size() > kMostElements) {
+      return MatchFailure(*scores.value, " is a sum of sums without a product of queries and keys");
+    }
+    const absl::Status status = ReadMaskedOnce(scores, inside_cap);
+    if (status.ok()) read_.clear();
+    return status;
+  }
+
+  absl::Status ReadMaskedOnce(const Element& scores, bool inside_cap) {
     if (scores.From("Where") || scores.From("Add") || scores.From("Sub")) {
       if (inside_cap) return MatchFailure(*scores.value, ": the soft cap comes after the mask");
       return scores.From("Where") ? ReadWhere(scores) : ReadAdded(scores);
@@ -190,6 +203,7 @@ class ScoreReader {
   IndexingAnalysis& reader_;
   Conditions& kept_keys_;
   AttentionMatch& match_;
+  absl::flat_hash_set<std::string> read_;  // and no scores
   int softmax_axis_ = -1;
 };
 

@@ -15,11 +15,13 @@ bool IsSum(const Value* value, const Value* sum) {
 
 // The value and what nodes that move or choose make of it, the last first.
 void AddFollowers(Value* value, int steps, std::vector<Value*>& followers) {
+  constexpr size_t kMostFollowers = 256;
   for (const Use& use : value->uses()) {
     const Node& next = *use.node;
     const bool follows = next.Is("Add") || next.Is("Where") || next.Is("Transpose") ||
                          next.Is("Identity") || IsViewNode(next);
     if (steps == 0 || !follows || next.graph() != value->producer()->graph()) continue;
+    if (followers.size() >= kMostFollowers) break;
     AddFollowers(next.output(0), steps - 1, followers);
   }
   followers.push_back(value);

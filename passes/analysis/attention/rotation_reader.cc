@@ -85,7 +85,9 @@ bool RotationReader::IsTurned(const RotationTerms& terms) {
 
 // Whether both are computed of the same numbers by the same elementwise nodes.
 bool RotationReader::AreSame(const Element& a, const Element& b) {
+  constexpr int kMostCompared = 256;
   if (a.Key() == b.Key()) return true;
+  if (++compared_ > kMostCompared) return false;
   const Node* node = a.producer();
   if (a.value != b.value || !IsElementwise(node)) return false;
   for (int i = 0; i < node->num_inputs(); ++i) {
@@ -97,6 +99,7 @@ bool RotationReader::AreSame(const Element& a, const Element& b) {
 // The same number for both channels of a pair and all heads.
 std::optional<RotationTable> RotationReader::ReadTable(const Element& first,
                                                        const Element& second) {
+  compared_ = 0;
   if (first.at.empty() || !AreSame(first, second)) return std::nullopt;
   const auto mentions = [&](int axis) {
     const IndexSymbolPtr symbol = at_[axis].symbol();

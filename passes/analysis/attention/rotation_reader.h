@@ -74,6 +74,7 @@ class RotationReader {
   IndexExpr pair_at_;
   AxisSymbols pairs_;
   bool interleaved_ = true;
+  int compared_ = 0;  // pairs of elements, by AreSame
 };
 
 }  // namespace pagefuse

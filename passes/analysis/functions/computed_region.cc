@@ -161,20 +161,23 @@ Tensor SizesTensor(const Value& value, const std::vector<int64_t>& sizes) {
 }
 
 // True if nodes of the region alone read what the node gives, a few nodes away: it goes with them.
-bool ServesRegion(const Node& node, const absl::flat_hash_set<const Node*>& inside,
-                  int nodes_away = 6) {
+// `uses_left`: how many more are looked at.
+bool ServesRegion(const Node& node, const absl::flat_hash_set<const Node*>& inside, int nodes_away,
+                  int& uses_left) {
   return std::ranges::all_of(node.outputs(), [&](const Value* output) {
     if (!output) return true;
     if (output->is_output() || nodes_away == 0) return false;
     return std::ranges::all_of(output->uses(), [&](const Use& use) {
-      return inside.contains(use.node) || ServesRegion(*use.node, inside, nodes_away - 1);
+      if (inside.contains(use.node)) return true;
+      return --uses_left > 0 && ServesRegion(*use.node, inside, nodes_away - 1, uses_left);
     });
   });
 }
 
 // A size that nothing but the region needs.
 bool MeasuresFor(const Node& node, const absl::flat_hash_set<const Node*>& inside) {
-  return node.Is("Shape") && ServesRegion(node, inside);
+  int uses_left = 1024;
+  return node.Is("Shape") && ServesRegion(node, inside, /*nodes_away=*/6, uses_left);
 }
 
 // The region as a model of its own.

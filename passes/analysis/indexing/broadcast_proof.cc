@@ -37,7 +37,9 @@ class ReachProof {
     if (!value || !value->shape() || from_last >= value->shape()->rank()) return false;
     if (ProvablyEqual(value->shape()->back(from_last), length_)) return true;
     const Node* node = value->producer();
-    if (!node || !seen_.emplace(value, from_last).second) return false;
+    constexpr size_t kMostValues = 4096;
+    if (!node || seen_.size() > kMostValues) return false;
+    if (!seen_.emplace(value, from_last).second) return false;
     if (node->Is("Expand")) {
       return Holds(node->input(0), from_last) || Asks(node->input(1), from_last);
     }

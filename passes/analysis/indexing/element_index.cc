@@ -109,7 +109,7 @@ IndexExpr IndexingAnalysis::ReadIndex(const Element& unresolved) {
   if (element.producer() != nullptr && !reading.TooLong()) {
     const auto form = ReadArithmetic(element);
     const bool wraps = form && trust_ == Trust::kNothing && !Holds(element.value->dtype(), *form);
-    if (form && !wraps) return *form;
+    if (form && !wraps && form->Length() <= kLongestForm) return *form;
   }
   return IndexExpr::Of(MakeLoad(element.value, element.at));
 }
@@ -337,6 +337,8 @@ IndexExpr IndexingAnalysis::ReadAt(const IndexExpr& form, const IndexSymbolPtr& 
 }
 
 std::optional<double> IndexingAnalysis::Number(const Element& unresolved) {
+  const Nested nested(casts_);
+  if (nested.depth() > kMostCasts) return std::nullopt;
   const Element element = Source(unresolved);
   if (const auto taken = numbers_.find(element.value); taken != numbers_.end()) {
     return taken->second;

@@ -17,6 +17,9 @@ class FactorReader {
 
   void Read(const Element& unresolved) {
     const Element element = reader_.Source(unresolved);
+    // A product of products of one value has as many factors as there are ways to it: what is left is
+    // one factor then.
+    if (++steps_ > kMostSteps) return factors_.others.push_back(element);
     if (const auto number = reader_.Number(element)) {
       factors_.number *= *number;
       return;
@@ -73,9 +76,11 @@ class FactorReader {
     return true;
   }
 
+  static constexpr int kMostSteps = 512;
   IndexingAnalysis& reader_;
   Casts casts_;
   Factors factors_;
+  int steps_ = 0;
 };
 
 // The dims of a MatMul operand's summed axis.

@@ -169,6 +169,12 @@ std::string IndexExpr::Key() const {
   return key;
 }
 
+size_t IndexExpr::Length() const {
+  size_t length = 0;
+  for (const auto& [key, term] : terms_) length += key.size();
+  return length;
+}
+
 Dim IndexExpr::Lower() const {
   Dim lower = constant_;
   for (const auto& [key, term] : terms_) {

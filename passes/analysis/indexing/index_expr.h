@@ -50,6 +50,8 @@ class IndexExpr {
 
   // Equal for equal forms.
   std::string Key() const;
+  // About how long that is: how much work the form is to walk through.
+  size_t Length() const;
 
   // The least and the greatest value; unknown if they do not follow from the symbols' extents.
   Dim Lower() const;

@@ -66,13 +66,21 @@ absl::StatusOr<Element> IndexingAnalysis::Whole(Value* value) {
 
 Element IndexingAnalysis::Source(Element element) {
   DropUnitAxes(element);
-  while (element.producer() != nullptr) {
+  while (element.producer() != nullptr && !StopsAt(element)) {
     const Node* node = element.producer();
+    if (nesting_ > 0) CountStep();
     if (!Step(element)) break;
     visited_.insert(node);
     DropUnitAxes(element);
   }
   return element;
+}
+
+bool IndexingAnalysis::StopsAt(const Element& element) const {
+  if (all_steps_ > kMostStepsInAll || (nesting_ > 0 && GaveUp())) return true;
+  size_t length = 0;
+  for (const IndexExpr& index : element.at) length += index.Length();
+  return length > kLongestForm;
 }
 
 Element IndexingAnalysis::OneStep(Element element) {

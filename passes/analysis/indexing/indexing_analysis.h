@@ -94,21 +94,25 @@ class IndexingAnalysis {
   std::optional<double> Number(const Element& element);
 
   void Visit(const Node& node) { visited_.insert(&node); }
-  // True if the last reading took so many steps that it was left before its end.
-  bool GaveUp() const { return steps_ > kMostSteps; }
+  // True if the last reading, or all of them together, took so many steps that it was left before its
+  // end.
+  bool GaveUp() const { return steps_ > kMostSteps || all_steps_ > kMostStepsInAll; }
   // The nodes that readings went through.
   const absl::flat_hash_set<const Node*>& visited() const { return visited_; }
   const SymbolicContents& contents() const { return contents_; }
 
  private:
-  static constexpr int kMostSteps = 4096;
+  static constexpr int kMostSteps = 4096, kMostStepsInAll = 1 << 17;
+  // Forms that are written in so many bytes are not read on: some nodes write their operand twice, and
+  // what is made of that twice again.
+  static constexpr size_t kLongestForm = 16384;
   // One reading, from its outermost call on. What operands share is read for each of them, so that
   // sums of sums could take forever: the steps are counted.
   class Reading {
    public:
     explicit Reading(IndexingAnalysis& reader) : reader_(reader) {
       if (reader_.nesting_++ == 0) reader_.steps_ = 0;
-      ++reader_.steps_;
+      reader_.CountStep();
     }
     ~Reading() { --reader_.nesting_; }
     Reading(const Reading&) = delete;
@@ -118,6 +122,28 @@ class IndexingAnalysis {
    private:
     IndexingAnalysis& reader_;
   };
+
+  // Counts how deeply a function calls itself.
+  class Nested {
+   public:
+    explicit Nested(int& depth) : depth_(depth) { ++depth_; }
+    ~Nested() { --depth_; }
+    Nested(const Nested&) = delete;
+    Nested& operator=(const Nested&) = delete;
+    int depth() const { return depth_; }
+
+   private:
+    int& depth_;
+  };
+  static constexpr int kMostCasts = 256;  // one behind the other, of a number
+
+  void CountStep() {
+    ++steps_;
+    ++all_steps_;
+  }
+  // True if an element is not followed further: within a reading that is too long, or at indices that
+  // are.
+  bool StopsAt(const Element& element) const;
 
   // The index of an operand along one axis, where the result has `index` along it.
   IndexExpr Broadcast(const IndexExpr& index, const Dim& operand, const Dim& result);
@@ -173,7 +199,8 @@ class IndexingAnalysis {
   std::map<std::string, Dim> sizes_;
   std::map<const Value*, double> numbers_;
   int nesting_ = 0;
-  int steps_ = 0;
+  int steps_ = 0, all_steps_ = 0;
+  int casts_ = 0;
   absl::flat_hash_set<const Node*> visited_;
   int num_axes_ = 0;
   int depth_ = 0;  // of counted axes

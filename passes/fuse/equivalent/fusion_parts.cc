@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
@@ -213,14 +214,24 @@ std::vector<SlotForm> SlotForms(int64_t block_size) {
 
 namespace {
 
-// True if `value` is computed from `other`, a few nodes away.
-bool ComputedFrom(const Value& value, const Value& other, int nodes_away = 8) {
-  if (&value == &other) return true;
-  const Node* node = value.producer();
-  if (!node || nodes_away == 0) return false;
-  return std::any_of(node->inputs().begin(), node->inputs().end(), [&](const Value* input) {
-    return input && ComputedFrom(*input, other, nodes_away - 1);
-  });
+// True if `value` is computed from `other`, a few nodes away, or by so many that it cannot be told.
+bool ComputedFrom(const Value& value, const Value& other) {
+  constexpr int kNodesAway = 8;
+  constexpr size_t kMostValues = 1024;
+  std::vector<const Value*> values = {&value};
+  absl::flat_hash_set<const Value*> seen = {&value};
+  size_t next = 0;
+  for (int away = 0; away <= kNodesAway; ++away) {
+    for (const size_t end = values.size(); next < end; ++next) {
+      if (values[next] == &other) return true;
+      const Node* node = values[next]->producer();
+      for (const Value* input : node ? node->inputs() : std::vector<Value*>{}) {
+        if (input && seen.insert(input).second) values.push_back(input);
+      }
+      if (values.size() > kMostValues) return true;
+    }
+  }
+  return false;
 }
 
 // As many of one as of the other, and neither says more than its own part of a slot.

@@ -19,6 +19,7 @@
 #include "pagefuse/passes/edit/similar_names.h"
 #include "pagefuse/passes/rewrite/text/op_ports.h"
 #include "pagefuse/passes/rewrite/text/rule_sections.h"
+#include "pagefuse/passes/rewrite/written_ops.h"
 
 namespace pagefuse {
 namespace {
@@ -343,17 +344,6 @@ class Builder {
   TextHead head_;
 };
 
-// The node of a body, as far as the text names it: its first output.
-std::string_view PlaceOf(const Node& node, std::string_view text) {
-  for (const Value* output : node.outputs()) {
-    if (output == nullptr) continue;
-    const size_t body = std::min(text.find('{'), text.size());
-    const size_t at = text.find(output->name(), body);
-    if (at != std::string_view::npos) return text.substr(at);
-  }
-  return text;
-}
-
 // Checks the body of one op.
 class BodyCheck {
  public:
@@ -376,10 +366,11 @@ class BodyCheck {
     const int64_t opset = import == function_.opset_imports.end() ? 1 : import->second;
     const OpRegistry& ops = OpRegistry::Global();
     if (later_.contains(StrCat(node.domain(), ".", node.op_type()))) {
-      return error_(PlaceOf(node, text_), "a body may call ops that are declared above it alone");
+      return error_(PlaceOfNode(node, text_),
+                    "a body may call ops that are declared above it alone");
     }
     if (ops.Find(node.domain(), node.op_type(), opset) != nullptr) return absl::OkStatus();
-    return error_(PlaceOf(node, text_), StdView(UnknownOp(node, opset, ops).message()));
+    return error_(PlaceOfNode(node, text_), StdView(UnknownOp(node, opset, ops).message()));
   }
 
   const Function& function_;

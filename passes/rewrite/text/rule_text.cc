@@ -14,6 +14,7 @@
 #include "pagefuse/passes/edit/similar_names.h"
 #include "pagefuse/passes/rewrite/condition_text.h"
 #include "pagefuse/passes/rewrite/text/rule_variants.h"
+#include "pagefuse/passes/rewrite/written_ops.h"
 
 namespace pagefuse {
 namespace {
@@ -151,6 +152,7 @@ class Builder {
     }
     TextNames names;
     PF_RETURN_IF_ERROR(CheckFunctionText(after->text, error_, &names));
+    PF_RETURN_IF_ERROR(CheckWritten(after->text));
     for (const std::string& attribute : names.attributes) {
       if (any_name_ || Contains(names_.attributes, attribute)) continue;
       const size_t at = after->text.find("@" + attribute);
@@ -160,6 +162,16 @@ class Builder {
     }
     rule_.ReplaceWith(after->text);
     return absl::OkStatus();
+  }
+
+  // What no graph could run is no replacement.
+  absl::Status CheckWritten(std::string_view text) const {
+    PF_ASSIGN_OR_RETURN(const Function function, ParseFunctionText(text, error_));
+    const std::optional<WrittenFault> fault = FaultOfWritten(*function.body);
+    if (!fault) return absl::OkStatus();
+    const std::string_view node = PlaceOfNode(*fault->node, text);
+    const size_t at = fault->attribute.empty() ? 0 : node.find(fault->attribute);
+    return error_(node.substr(std::min(at, node.size())), fault->message);
   }
 
   const RuleParts& parts_;

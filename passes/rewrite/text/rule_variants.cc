@@ -243,6 +243,10 @@ class Speller {
 
 }  // namespace
 
+absl::StatusOr<Function> ParseFunctionText(std::string_view text, const PlaceError& error) {
+  return Parse(text, error);
+}
+
 absl::Status CheckFunctionText(std::string_view text, const PlaceError& error, TextNames* names) {
   PF_ASSIGN_OR_RETURN(const Function function, Parse(text, error));
   if (names == nullptr) return absl::OkStatus();

@@ -24,6 +24,8 @@ struct TextNames {
   std::vector<std::string> values, attributes;
 };
 absl::Status CheckFunctionText(std::string_view text, const PlaceError& error, TextNames* names);
+// The function that the text is.
+absl::StatusOr<Function> ParseFunctionText(std::string_view text, const PlaceError& error);
 
 // The pattern and the further ones of `or`, with every choice of parts put in.
 absl::StatusOr<std::vector<Variant>> VariantsOf(const RuleParts& rule, const PlaceError& error);

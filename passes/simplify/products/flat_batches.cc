@@ -118,16 +118,17 @@ class HeadsMover {
 };
 
 // A value above with heads, as the result of the view has them.
-const Value* HeadsAbove(const Value* value, const Shape& wanted, int nodes_away = 8) {
+const Value* HeadsAbove(const Value* value, const Shape& wanted, int& values_left,
+                        int nodes_away = 8) {
   if (const Value* heads = HeadsBehind(value)) {
     const Shape& own = *ShapeOf(heads);
     const bool same = ProvablyEqual(own[0], wanted[0]) && ProvablyEqual(own[1], wanted[1]);
     return same ? heads : nullptr;
   }
   const Node* node = value->producer();
-  if (!node || nodes_away == 0 || !IsElementwiseOp(*node)) return nullptr;
+  if (!node || nodes_away == 0 || --values_left < 0 || !IsElementwiseOp(*node)) return nullptr;
   for (const Value* input : node->inputs()) {
-    const Value* heads = input ? HeadsAbove(input, wanted, nodes_away - 1) : nullptr;
+    const Value* heads = input ? HeadsAbove(input, wanted, values_left, nodes_away - 1) : nullptr;
     if (heads) return heads;
   }
   return nullptr;
@@ -159,7 +160,8 @@ bool ElementwiseOfFlatBatches(Node& node, Peephole& peephole) {
       !ProvablyEqual((*to)[3], (*from)[2])) {
     return false;
   }
-  const Value* like = HeadsAbove(node.input(0), *to);
+  int values_left = 1024;
+  const Value* like = HeadsAbove(node.input(0), *to, values_left);
   if (!like) return false;
   HeadsMover dry(node, peephole, like, /*writes=*/false);
   if (!dry.Moved(node.input(0)) || !dry.any()) return false;
