@@ -13,6 +13,7 @@
 #define PAGEFUSE_KERNELS_ATTENTION_PAGED_ATTENTION_WORDS_INL_H_
 #endif
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>

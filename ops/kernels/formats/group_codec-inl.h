@@ -7,6 +7,8 @@
 #define PAGEFUSE_KERNELS_FORMATS_GROUP_CODEC_INL_H_
 #endif
 
+#include <algorithm>
+
 #include "hwy/highway.h"
 
 #include "pagefuse/ops/kernels/formats/group_format.h"

@@ -1,7 +1,7 @@
 // EncodeGroupedRow in vectors, and codecs that decode such rows as row_codec-inl.h describes them
 // (Open, Load, LoadN; row.scale is 1). Include inside a file that hwy/foreach_target.h recompiles.
 //
-//   Fp8Ue8m0Codec codec(Fp8Ue8m0Row());           also Fp8DsMlaCodec
+//   Fp8Ue8m0Codec codec(Fp8Ue8m0Row());           also Fp8DsMlaCodec, IndexerFp8Codec
 //   const auto row = codec.Open(rows.AtSlot(slot, 0));
 //   for (size_t d = 0; d < 512; d += lanes) v = codec.Load(df, row, d);
 //
@@ -180,6 +180,7 @@ class GroupedE4M3Codec {
 // Layouts of one published group size each; GroupedE4M3Codec<kind, 0, round> takes any.
 using Fp8Ue8m0Codec = GroupedE4M3Codec<GroupScale::kUe8m0, 64, false>;
 using Fp8DsMlaCodec = GroupedE4M3Codec<GroupScale::kFloat, 128, true>;
+using IndexerFp8Codec = GroupedE4M3Codec<GroupScale::kFloat, 128, false>;
 
 // Calls f(codec) with a codec for e4m3fn rows of this format that gives the elements as the
 // attention reads them: rounded to bfloat16 where the scale is no power of two.

@@ -21,6 +21,9 @@ void SelectTopK(const TopKRow& row);
 size_t TopKScratchBytes(int64_t topk, int64_t count);
 void SelectTopKHwy(const TopKRow& row, void* scratch);
 
+// The rank of a logit as an unsigned number: a larger logit has a larger key.
+uint32_t TopKKey(float logit);
+
 // Candidates in rising order of the index. Keeps the `topk` best (count >= topk) in that order and
 // returns the smallest logit among them. `histogram` is scratch.
 struct TopKCandidates {

@@ -20,14 +20,6 @@ constexpr uint32_t kBinMask = kBins - 1;
 // Where the digits of a key begin: 11, 11 and 10 bits, the highest first.
 constexpr int kShifts[] = {32 - kBits, 32 - 2 * kBits, 0};
 
-// The rank of a logit as an unsigned number: a larger logit has a larger key.
-uint32_t TopKKey(float logit) {
-  // NaN is as small as -inf; +0 stands for -0.
-  const float number = std::isnan(logit) ? -HUGE_VALF : logit + 0.0f;
-  const uint32_t bits = std::bit_cast<uint32_t>(number);
-  return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
-}
-
 // The key of the topk-th best candidate; *above counts those with a larger key.
 uint32_t FindThreshold(const TopKCandidates& c, int64_t count, int64_t topk, int64_t* above) {
   uint32_t prefix = 0;
@@ -56,6 +48,13 @@ uint32_t FindThreshold(const TopKCandidates& c, int64_t count, int64_t topk, int
 }
 
 }  // namespace
+
+uint32_t TopKKey(float logit) {
+  // NaN is as small as -inf; +0 stands for -0.
+  const float number = std::isnan(logit) ? -HUGE_VALF : logit + 0.0f;
+  const uint32_t bits = std::bit_cast<uint32_t>(number);
+  return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
+}
 
 float KeepTopK(const TopKCandidates& c, int64_t count, int64_t topk) {
   int64_t above = 0;

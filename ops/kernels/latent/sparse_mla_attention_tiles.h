@@ -1,6 +1,7 @@
 // Where a task on tiles keeps its operands and sums, as tiles (linalg/bf16_tiles.h).
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 

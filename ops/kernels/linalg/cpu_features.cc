@@ -73,10 +73,9 @@ bool HasAmxInt8() {
   return HasAmxBf16() && (kHasInt8 || emulates_amx);
 }
 
-bool HasFastBf16Dots() {
-  return Capped(std::min(limit, Bf16Unit::kAvx512)) == Bf16Unit::kAvx512 &&
-         Capped(Bf16Unit::kAmx) != Bf16Unit::kAmx;
-}
+bool HasFastBf16Dots() { return HasBf16Dots() && Capped(Bf16Unit::kAmx) != Bf16Unit::kAmx; }
+
+bool HasBf16Dots() { return Capped(std::min(limit, Bf16Unit::kAvx512)) == Bf16Unit::kAvx512; }
 
 bool HasExactByteGemm() {
   static const bool kHasVnni = (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_vnni) ==

@@ -21,7 +21,10 @@ inline bool HasBf16Tiles() { return BestBf16Unit() != Bf16Unit::kNone; }
 // True if there is AMX-INT8 beside AMX-BF16. Thread-safe.
 bool HasAmxInt8();
 
-// True if there is AVX512-BF16 and its products of pairs are as fast as those of floats. Where AMX is made for them they take
+// True if there is AVX512-BF16, whatever is beside it. Thread-safe.
+bool HasBf16Dots();
+
+// True if its products of pairs are as fast as those of floats. Where AMX is made for them they take
 // twice the time (Sapphire Rapids, Emerald Rapids). Thread-safe.
 bool HasFastBf16Dots();
 

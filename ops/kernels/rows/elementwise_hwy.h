@@ -15,10 +15,13 @@ void AbsRow(const float* x, float* y, int64_t n, float alpha);
 void SqrtRow(const float* x, float* y, int64_t n, float alpha);
 void ReciprocalRow(const float* x, float* y, int64_t n, float alpha);
 void SquareRow(const float* x, float* y, int64_t n, float alpha);
+void CubeRow(const float* x, float* y, int64_t n, float alpha);
 void ReluRow(const float* x, float* y, int64_t n, float alpha);
 void FloorRow(const float* x, float* y, int64_t n, float alpha);
 void CeilRow(const float* x, float* y, int64_t n, float alpha);
-void RoundRow(const float* x, float* y, int64_t n, float alpha);  // halves to even
+void RoundRow(const float* x, float* y, int64_t n, float alpha);    // halves to even
+void PowHalfRow(const float* x, float* y, int64_t n, float alpha);  // x^0.5
+void PowRow(const float* x, float* y, int64_t n, float alpha);      // x^alpha
 void LeakyReluRow(const float* x, float* y, int64_t n, float alpha);
 // At most 4 ulp from the exact value where that is not tiny: exp-based functions of Highway's math
 // library, sine and cosine by the scalar library where |x| > 39000.
