@@ -1,6 +1,8 @@
 // Rules for selections and powers that exporters compute by other ops.
 #include <array>
+#include <cmath>
 
+#include "pagefuse/passes/analysis/functions/number_ranges.h"
 #include "pagefuse/passes/edit/ports.h"
 #include "pagefuse/passes/simplify/arithmetic_rules.h"
 #include "pagefuse/passes/simplify/products/product_rules.h"
@@ -42,9 +44,11 @@ bool PowToSqrt(Node& node, Peephole& peephole) {
   const auto exponent = NumberOf(node.input(1));
   if (!exponent || !IsFloatingPoint(node.input(0)->dtype())) return false;
   if (!SameShapes(node.output(0), node.input(0))) return false;
-  if (*exponent == 0.5) return peephole.ReplaceByNode(node, "Sqrt", {node.input(0)});
   if (*exponent == -1) return peephole.ReplaceByNode(node, "Reciprocal", {node.input(0)});
-  if (*exponent != -0.5) return false;
+  if (std::abs(*exponent) != 0.5) return false;
+  // The power of minus infinity is infinite, or 0, and the root of it is NaN.
+  if (!NumberRanges(peephole.contents()).Of(node.input(0)).never_negative()) return false;
+  if (*exponent == 0.5) return peephole.ReplaceByNode(node, "Sqrt", {node.input(0)});
   Value* root = peephole.AddNode(node, "Sqrt", {node.input(0)});
   return peephole.ReplaceByNode(node, "Reciprocal", {root});
 }
@@ -59,13 +63,18 @@ bool MaxToAbs(Node& node, Peephole& peephole) {
   return false;
 }
 
-// Floats may be NaN, which is less than nothing and the maximum of everything.
+// Floats may be NaN, which is less than nothing and the maximum of everything: both have to be
+// proved to be none.
 bool WhereToMax(Node& node, Peephole& peephole) {
   return IsInteger(node.output(0)->dtype()) && ChoiceByComparisonToMax(node, peephole);
 }
 
 bool ChoiceToMax(Node& node, Peephole& peephole) {
-  return IsFloatingPoint(node.output(0)->dtype()) && ChoiceByComparisonToMax(node, peephole);
+  if (!IsFloatingPoint(node.output(0)->dtype())) return false;
+  NumberRanges ranges(peephole.contents());
+  const auto is_number = [&](int branch) { return !ranges.Of(node.input(branch)).nan; };
+  return is_number(Where::kTrue) && is_number(Where::kFalse) &&
+         ChoiceByComparisonToMax(node, peephole);
 }
 
 bool WhereToCast(Node& node, Peephole& peephole) {
