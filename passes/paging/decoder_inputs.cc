@@ -214,11 +214,11 @@ bool AreSegments(const Graph& graph, const Value* input, const Reading& reading)
          });
 }
 
-// What is counted is a mask only if nothing else is done with it.
-bool IsCountedMask(const Candidate& candidate, const Dim& sequence) {
+// What is counted is a mask only if it is called one, and indexes nothing: ids may be counted too.
+bool IsCountedMask(const Candidate& candidate) {
   const Reading& reading = candidate.reading;
-  return reading.counted && reading.tables.empty() && !reading.of_angles &&
-         MayBeMask(*candidate.input, sequence);
+  const bool called = IsNamed(candidate.input, "mask") || IsNamed(candidate.input, "padding");
+  return called && reading.counted && reading.tables.empty() && !reading.of_angles;
 }
 
 absl::Status Assign(const Graph& graph, const Candidate& candidate, DecoderInputs& found) {
@@ -236,7 +236,7 @@ absl::Status Assign(const Graph& graph, const Candidate& candidate, DecoderInput
     found.positions = input;
   } else if (of_tokens && AreSegments(graph, input, reading)) {
     found.segments.push_back(input);
-  } else if (!found.padding && IsCountedMask(candidate, found.sequence)) {
+  } else if (!found.padding && IsCountedMask(candidate)) {
     found.padding = input;
   } else {
     return absl::FailedPreconditionError(

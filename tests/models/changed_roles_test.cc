@@ -15,6 +15,7 @@ constexpr char kHeads[] = "two_layers";
 // --- inputs ---
 
 constexpr char kIds[] = "x_ids = Gather (table, input_ids)";
+constexpr char kPositionInput[] = "int64[batch, seq] position_ids";
 constexpr char kPlaces[] = "x_places = Gather (places, position_ids)";
 
 const ChangedDecoder kInputs[] = {
@@ -24,6 +25,21 @@ const ChangedDecoder kInputs[] = {
        "sums = CumSum (input_ids, one)\n  most = Constant <value_int = 16> ()\n"
        "  hashed = Mod (sums, most)\n  x_ids = Gather (table, hashed)"}},
      "node \"sums\" (CumSum) does not work on each token alone"},
+    {"IdsCountedBesideUnnamedPositions",
+     kHeads,
+     {{kPositionInput, "int64[batch, seq] pos"},
+      {kPlaces, "x_places = Gather (places, pos)"},
+      {kIds,
+       "sums = CumSum (input_ids, one)\n  most = Constant <value_int = 16> ()\n"
+       "  hashed = Mod (sums, most)\n  x_ids = Gather (table, hashed)"}},
+     "input \"input_ids\" is neither token ids, positions, mask nor past"},
+    {"PositionsCountedInTheStep",
+     kHeads,
+     {{kPositionInput, "int64[batch, seq] attention_mask"},
+      {kPlaces,
+       "sums = CumSum (attention_mask, one)\n  from_0 = Sub (sums, one)\n"
+       "  x_places = Gather (places, from_0)"}},
+     "depends on the places of tokens or on their number"},
     {"IdsSummed",
      kHeads,
      {{kIds,
