@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "pagefuse/base/json_depth.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/onnx/onnx_io.h"
@@ -23,6 +24,10 @@ absl::StatusOr<ConfigJson> ConfigJson::Read(const std::filesystem::path& path) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored)) return config;
   PF_ASSIGN_OR_RETURN(const std::string text, ReadFile(path.string()));
+  if (IsNestedTooDeeply(text)) {
+    return absl::InvalidArgumentError(
+        StrCat("\"", path.string(), "\": JSON nested more than ", kMaxJsonDepth, " deep"));
+  }
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) {
     return absl::InvalidArgumentError(

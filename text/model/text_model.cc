@@ -1,5 +1,6 @@
 #include "pagefuse/text/model/text_model.h"
 
+#include "pagefuse/base/json_depth.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/onnx/onnx_io.h"
@@ -46,6 +47,9 @@ absl::StatusOr<std::shared_ptr<const TextModel>> TextModel::Load(const TextFiles
   nlohmann::json config = nlohmann::json::object();
   if (!files.tokenizer_config.empty()) {
     PF_ASSIGN_OR_RETURN(const std::string text, ReadFile(files.tokenizer_config));
+    if (IsNestedTooDeeply(text)) {
+      return InFile(files.tokenizer_config, absl::InvalidArgumentError("JSON nested too deeply"));
+    }
     config = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
     if (!config.is_object()) {
       return InFile(files.tokenizer_config, absl::InvalidArgumentError("expected a JSON object"));

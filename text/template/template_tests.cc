@@ -74,6 +74,9 @@ absl::StatusOr<bool> TestOperator(Evaluator& evaluator, std::string_view op, con
 absl::StatusOr<bool> ApplyTest(Evaluator& evaluator, const std::string& name, const Value& value,
                                const Arguments& arguments) {
   PF_RETURN_IF_ERROR(evaluator.ChargeRead(value, arguments));
+  // These look at every character.
+  const bool by_character = name == "lower" || name == "upper";
+  if (by_character && value.text()) PF_RETURN_IF_ERROR(evaluator.Charge(value.text()->size()));
   if (const auto found = Tests().find(name); found != Tests().end()) {
     PF_RETURN_IF_ERROR(arguments.Check(0));
     return found->second(value);

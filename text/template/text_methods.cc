@@ -183,8 +183,10 @@ absl::StatusOr<Value> Count(Evaluator&, const Value& object, const Arguments& ar
 }
 
 template <bool (*holds)(char32_t)>
-absl::StatusOr<Value> AllAre(Evaluator&, const Value& object, const Arguments& arguments) {
+absl::StatusOr<Value> AllAre(Evaluator& evaluator, const Value& object,
+                             const Arguments& arguments) {
   PF_RETURN_IF_ERROR(arguments.Check(0));
+  PF_RETURN_IF_ERROR(evaluator.Charge(object.text()->size()));
   const std::string& bytes = object.text()->bytes();
   for (size_t at = 0; at < bytes.size();) {
     if (!holds(NextCodePoint(bytes, at))) return Value(false);

@@ -5,7 +5,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "nlohmann/json.hpp"
+#include "tools/cli/output.h"
 
+#include "pagefuse/base/json_depth.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/onnx/onnx_io.h"
@@ -22,7 +24,7 @@ absl::StatusOr<std::string> ScaleList(const nlohmann::json& layers, const char* 
     const auto scale = layer.is_object() ? layer.find(name) : layer.end();
     if (!layer.is_object() || scale == layer.end() || !scale->is_number()) {
       return absl::InvalidArgumentError(StrCat("layer ", scales.size(), ": expected a number \"",
-                                               name, "\", got ", layer.dump()));
+                                               name, "\", got ", JsonText(layer)));
     }
     scales.push_back(absl::StrFormat("%.9g", scale->get<double>()));
   }
@@ -30,6 +32,7 @@ absl::StatusOr<std::string> ScaleList(const nlohmann::json& layers, const char* 
 }
 
 absl::Status ParseScales(const std::string& text, std::map<std::string, std::string>& options) {
+  if (IsNestedTooDeeply(text)) return absl::InvalidArgumentError("JSON nested too deeply");
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   const auto layers = json.is_object() ? json.find("layers") : json.end();
   if (!json.is_object() || layers == json.end() || !layers->is_array() || layers->empty()) {

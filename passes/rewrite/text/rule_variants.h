@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 
+#include "pagefuse/ir/graph/model.h"
 #include "pagefuse/passes/rewrite/text/rule_sections.h"
 #include "pagefuse/passes/rewrite/text_place.h"
 
