@@ -3,11 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <string_view>
 #include <utility>
-
-#include <unistd.h>
 
 #include "absl/strings/str_format.h"
 #include "nlohmann/json.hpp"
@@ -15,6 +12,7 @@
 #define XXH_INLINE_ALL
 #include "xxhash.h"
 
+#include "pagefuse/base/new_file.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/onnx/onnx_io.h"
 #include "pagefuse/ir/text/text.h"
@@ -176,12 +174,7 @@ void VerdictStore::Keep(const RewriteVerdict& verdict) const {
   if (path_.empty()) return;
   std::error_code error;
   fs::create_directories(fs::path(path_).parent_path(), error);
-  const std::string temporary = StrCat(path_, ".", getpid());
-  std::ofstream file(temporary, std::ios::binary);
-  file << TextOf(verdict);
-  file.close();
-  if (file) fs::rename(temporary, path_, error);
-  if (!file || error) fs::remove(temporary, error);
+  WriteWholeFile(path_, TextOf(verdict)).IgnoreError();
 }
 
 }  // namespace pagefuse
