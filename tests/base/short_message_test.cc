@@ -24,7 +24,7 @@ TEST(ShortMessage, CutsValuesAndKeepsWhatStandsAround) {
               StrCat("node \"n\": expected ", open, cut, close, ", got 1"));
   }
   EXPECT_EQ(ShortMessage(StrCat("a ", Of(2000), " b")),
-            StrCat("a ", Of(200), "... (1700 bytes left out) ...", Of(100), " b"));
+            StrCat("a ", Of(199), "... (1701 bytes left out) ...", Of(100), " b"));
   // The numbers of a list stand apart from each other.
   std::string list = "[0";
   for (int i = 1; i < 1000; ++i) StrAppend(&list, ", ", i);
