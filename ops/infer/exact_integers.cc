@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
+
+#include "absl/strings/numbers.h"
 
 namespace pagefuse {
 namespace {
@@ -33,12 +36,22 @@ int MantissaDigits(DataType type) {
   }
 }
 
+// The most that a symbol is: a quotient is that much less than a sequence (Dim::FloorDiv).
+double LongestOf(const std::string& symbol) {
+  const size_t at = symbol.rfind("//");
+  int64_t divisor = 0;
+  const bool divided =
+      at != std::string::npos && absl::SimpleAtoi(symbol.substr(at + 2), &divisor) && divisor > 0;
+  return divided ? kLongestSequence / static_cast<double>(divisor) : kLongestSequence;
+}
+
 // The dim with its sizes as long or as short as makes it greatest.
 double GreatestOf(const Dim& dim) {
-  int64_t most = 0;
-  for (const auto& [symbol, factor] : dim.terms()) most = std::max(most, factor);
-  return static_cast<double>(dim.offset()) +
-         std::min(kLongestSequence * static_cast<double>(most), kLongestAxis);
+  double most = 0;
+  for (const auto& [symbol, factor] : dim.terms()) {
+    most = std::max(most, LongestOf(symbol) * static_cast<double>(factor));
+  }
+  return static_cast<double>(dim.offset()) + std::min(most, kLongestAxis);
 }
 
 }  // namespace

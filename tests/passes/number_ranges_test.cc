@@ -38,6 +38,10 @@ TEST(ExactIntegers, SizesAreThoseOfASequence) {
   EXPECT_FALSE(HoldsExactly(DataType::kInt32, 0, last + Dim(2147483644)));
   EXPECT_FALSE(HoldsExactly(DataType::kUint32, Dim(0) - last, last));
   EXPECT_FALSE(HoldsExactly(DataType::kInt64, Dim::Unknown(), last));
+  // As many windows as there are begin at places of tokens.
+  const Dim windows = fresh.FloorDiv(3);
+  EXPECT_TRUE(HoldsExactly(DataType::kFloat, 0, (windows - Dim(1)) * Dim(3)));
+  EXPECT_FALSE(HoldsExactly(DataType::kFloat, 0, fresh * Dim(3)));
 }
 
 // The range of y.
@@ -46,7 +50,7 @@ NumberRange RangeOf(std::string_view lines) {
     <ir_version: 10, opset_import: ["" : 24]>
     g (float[T, 4] x, float16[T, 4] half, bool[T, 4] flag) => (y)
     <float zero = {0}, float one = {1}, float many = {400}, float small = {0.001}, float[4] weight = {1, -2, 0.5, 3},
-     float broken = {nan}, float endless = {-inf}, int64[1] last = {-1}, float16 thousand = {1000}> {
+     float broken = {nan}, float endless = {-inf}, int64[1] last = {-1}> {
       )",
                                        lines, "\n}")));
   SymbolicContents contents;
@@ -98,7 +102,7 @@ TEST(NumberRanges, SignsAreKnownOfSquaresAndRoots) {
 
 TEST(NumberRanges, HalfTypesOverflowWhereNumbersAreLarge) {
   EXPECT_TRUE(RangeOf("y = Add (half, half)").finite());
-  EXPECT_FALSE(RangeOf("a = Mul (half, thousand)  b = Mul (a, thousand)  y = Add (b, b)").finite());
+  EXPECT_FALSE(RangeOf("c = Cast <to = 10> (many)  a = Mul (half, c)  y = Mul (a, c)").finite());
 }
 
 TEST(NumberRanges, WhatHidesScoresLiesBelowThem) {

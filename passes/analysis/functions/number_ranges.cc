@@ -11,7 +11,9 @@
 #include "pagefuse/ops/infer/exact_integers.h"
 #include "pagefuse/ops/kernels/numeric/convert.h"
 #include "pagefuse/passes/analysis/functions/number_range_rules.h"
+#include "pagefuse/passes/edit/constants.h"
 #include "pagefuse/passes/edit/graph_edit.h"
+#include "pagefuse/passes/edit/op_types.h"
 
 namespace pagefuse {
 namespace {
@@ -43,7 +45,7 @@ bool ReadRun(const Tensor& tensor, int64_t first, int64_t count, double* to) {
 }
 
 NumberRange OfConstant(const Tensor& tensor) {
-  constexpr int64_t kRun = 64, kRuns = 64;
+  constexpr int64_t kRun = 32, kRuns = 32;
   if (!IsNumbers(tensor.dtype()) || BitWidth(tensor.dtype()) < 8) {
     return OfIntegers(tensor.dtype());
   }
@@ -90,6 +92,27 @@ NumberRange NumberRanges::Of(const Value* value) {
   const NumberRange range = Within(value->dtype(), Read(*value));
   --depth_;
   return known_[value] = range;
+}
+
+bool NumberRanges::NeverNegative(const Value* value, int depth) const {
+  constexpr int kMostSteps = 8;
+  if (depth > kMostSteps) return false;
+  if (const Tensor* tensor = ConstantOf(value)) return OfConstant(*tensor).never_negative();
+  const Node* node = value->producer();
+  if (!node) return false;
+  if (IsAnyOf(*node, {"Abs", "Exp", "Sqrt", "Sigmoid", "Softmax", "Relu", "ReduceSumSquare"})) {
+    return true;
+  }
+  if (node->Is("Mul") && node->input(0) == node->input(1)) return true;
+  if (node->Is("Pow")) {
+    const Tensor* tensor = ConstantOf(node->input(1));
+    return tensor && ScalarNumber(*tensor) == 2.0;
+  }
+  if (IsAnyOf(*node, {"ReduceMean", "ReduceSum", "ReduceMax", "Identity", "Cast"})) {
+    return NeverNegative(node->input(0), depth + 1);
+  }
+  return IsAnyOf(*node, {"Add", "Mul", "Div"}) && NeverNegative(node->input(0), depth + 1) &&
+         NeverNegative(node->input(1), depth + 1);
 }
 
 NumberRange NumberRanges::Read(const Value& value) {

@@ -23,6 +23,8 @@ class NumberRanges {
   NumberRange Of(const Value* value);
   // Of input `i`; what is omitted is 0.
   NumberRange Input(const Node& node, int i);
+  // True if the value is 0, above it or NaN by the ops that compute it, whatever is above them.
+  bool NeverNegative(const Value* value, int depth = 0) const;
 
   const SymbolicContents& contents() const { return contents_; }
 
