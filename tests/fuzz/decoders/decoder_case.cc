@@ -57,6 +57,17 @@ absl::StatusOr<DecoderCase> ParseDecoderCase(std::string_view text) {
   return absl::InvalidArgumentError(StrCat("no output is called \"", result.logits, "\""));
 }
 
+DecoderCase Copy(const DecoderCase& decoder) {
+  return {.model = decoder.model.Clone(),
+          .feeds = decoder.feeds,
+          .presents = decoder.presents,
+          .logits = decoder.logits,
+          .padding = decoder.padding,
+          .any_positions = decoder.any_positions,
+          .pageable = decoder.pageable,
+          .paged = decoder.paged};
+}
+
 std::string PrintDecoderCase(const DecoderCase& decoder) {
   std::string text;
   for (const auto& [name, role] : decoder.feeds) {

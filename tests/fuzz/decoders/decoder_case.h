@@ -45,6 +45,8 @@ struct DecoderCase {
 // InvalidArgument if it is no such text.
 absl::StatusOr<DecoderCase> ParseDecoderCase(std::string_view text);
 
+DecoderCase Copy(const DecoderCase& decoder);
+
 // Such a text of a case.
 std::string PrintDecoderCase(const DecoderCase& decoder);
 

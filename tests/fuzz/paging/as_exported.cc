@@ -7,6 +7,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/infer/infer.h"
 #include "pagefuse/ops/kernels/numeric/convert.h"
 #include "pagefuse/runtime/logit_row.h"
 
@@ -55,7 +56,9 @@ SessionOptions FuzzSession(bool optimise) {
 bool HasLikeliest(const std::vector<float>& row) { return LogitRow::Of(row).ok(); }
 
 absl::StatusOr<AsExported> AsExported::Create(const DecoderCase& decoder) {
-  AsExported exported(decoder);
+  AsExported exported;
+  exported.typed_ = Copy(decoder);
+  PF_RETURN_IF_ERROR(InferShapes(exported.typed_.model));
   PF_ASSIGN_OR_RETURN(exported.session_,
                       Session::Create(decoder.model.Clone(), FuzzSession(/*optimise=*/false)));
   exported.fetches_ = {decoder.logits};
@@ -69,10 +72,10 @@ absl::StatusOr<AsExported> AsExported::Create(const DecoderCase& decoder) {
 absl::StatusOr<std::vector<float>> AsExported::Step(const std::vector<int64_t>& tokens,
                                                     int64_t first) {
   if (pasts_.empty()) first = 0;
-  PF_ASSIGN_OR_RETURN(const Feeds feeds, StepFeeds(*decoder_, tokens, first, past_));
+  PF_ASSIGN_OR_RETURN(const Feeds feeds, StepFeeds(typed_, tokens, first, past_));
   PF_ASSIGN_OR_RETURN(std::vector<Tensor> outputs, session_->Run(feeds, fetches_));
   for (size_t i = 0; i < fetches_.size(); ++i) {
-    const Value* declared = decoder_->model.graph->FindValue(fetches_[i]);
+    const Value* declared = typed_.model.graph->FindValue(fetches_[i]);
     PF_RETURN_IF_ERROR(CheckDeclared(*declared, outputs[i]));
   }
   for (size_t i = 0; i < pasts_.size(); ++i) past_[pasts_[i]] = std::move(outputs[i + 1]);

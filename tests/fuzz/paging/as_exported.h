@@ -37,10 +37,12 @@ class AsExported {
   int64_t vocabulary() const { return vocabulary_; }
 
  private:
-  explicit AsExported(const DecoderCase& decoder) : decoder_(&decoder) {}
+  AsExported() = default;
   absl::StatusOr<std::vector<float>> Step(const std::vector<int64_t>& tokens, int64_t first);
 
-  const DecoderCase* decoder_;
+  // Its values have the types and shapes that are inferred: a past may be declared without the size
+  // of a head.
+  DecoderCase typed_;
   std::unique_ptr<Session> session_;
   std::vector<std::string> fetches_;  // the logits, then the presents
   std::vector<std::string> pasts_;    // in the order of the presents

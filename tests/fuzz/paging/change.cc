@@ -59,14 +59,18 @@ absl::StatusOr<Model> AsFile(const Model& changed, const Model& before) {
   return model;
 }
 
-// Starts at a random node; the first that the change is for.
+// The nodes in a random order, the first that the change is for.
 std::string ChangeNode(Graph& graph, const Change& change, testing::Random& random) {
-  const std::vector<Node*> nodes = NodesOf(graph);
-  for (size_t tries = 0; tries < 2 * nodes.size(); ++tries) {
-    Node& node = *nodes[random() % nodes.size()];
+  std::vector<Node*> nodes = NodesOf(graph);
+  for (size_t left = nodes.size(); left > 0; --left) {
+    std::swap(nodes[random() % left], nodes[left - 1]);
+    Node& node = *nodes[left - 1];
     if (node.Is("Constant")) continue;
-    const std::string text = PrintNode(node);
-    if (change.of_node(node, random)) return StrCat(" at ", text.substr(0, 200));
+    constexpr size_t kMostLetters = 200;
+    const std::string text = PrintNode(node).substr(0, kMostLetters);
+    for (int tries = 0; tries < 2; ++tries) {  // an input or a number is picked at random
+      if (change.of_node(node, random)) return StrCat(" at ", text);
+    }
   }
   return "";
 }
@@ -100,17 +104,6 @@ const Change* FindChange(const std::string& name) {
   const auto& all = AllChanges();
   const auto found = std::ranges::find(all, name, &Change::name);
   return found == all.end() ? nullptr : &*found;
-}
-
-DecoderCase Copy(const DecoderCase& decoder) {
-  return {.model = decoder.model.Clone(),
-          .feeds = decoder.feeds,
-          .presents = decoder.presents,
-          .logits = decoder.logits,
-          .padding = decoder.padding,
-          .any_positions = decoder.any_positions,
-          .pageable = decoder.pageable,
-          .paged = decoder.paged};
 }
 
 absl::StatusOr<ChangedDecoder> MakeChange(const DecoderCase& decoder, const Change& change,

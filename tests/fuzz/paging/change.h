@@ -35,8 +35,6 @@ struct ChangedDecoder {
 absl::StatusOr<ChangedDecoder> MakeChange(const DecoderCase& decoder, const Change& change,
                                           uint32_t seed);
 
-DecoderCase Copy(const DecoderCase& decoder);
-
 // The changes, by file.
 std::vector<Change> TypeChanges();
 std::vector<Change> AxisChanges();

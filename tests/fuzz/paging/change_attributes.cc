@@ -85,11 +85,12 @@ std::vector<Change> AttributeChanges() {
   for (const int64_t number : {0, 1, 2, -1, -2, 5, 1'000'000}) {
     changes.push_back(IntOfAttention("local_window_size", number));
   }
-  for (const char* attribute : {"is_causal", "do_rotary", "rotary_interleaved", "smooth_softmax",
-                                "unidirectional", "qk_matmul_output_mode"}) {
+  for (const char* attribute :
+       {"is_causal", "rotary_interleaved", "smooth_softmax", "qk_matmul_output_mode"}) {
     for (const int64_t number : {0, 1}) changes.push_back(IntOfAttention(attribute, number));
   }
-  for (const char* attribute : {"num_heads", "kv_num_heads", "q_num_heads"}) {
+  changes.push_back(IntOfAttention("do_rotary", 0));
+  for (const char* attribute : {"kv_num_heads", "q_num_heads"}) {
     for (const int64_t number : {1, 2, 4}) changes.push_back(IntOfAttention(attribute, number));
   }
   const std::tuple<const char*, const char*, int64_t> flags[] = {

@@ -14,11 +14,12 @@ struct Two {
   Value* second = nullptr;
 };
 bool PickTwo(const DecoderCase& decoder, Random& random, Two& two) {
-  const std::vector<Value*> pasts = PastsOf(decoder);
+  std::vector<Value*> pasts = PastsOf(decoder);
   if (pasts.size() < 2) return false;
   two.first = PickOne(pasts, random);
+  std::erase(pasts, two.first);
   two.second = PickOne(pasts, random);
-  return two.first != two.second && two.first->dtype() == two.second->dtype();
+  return two.first->dtype() == two.second->dtype();
 }
 
 // What reads a past for its length alone would change nothing.
@@ -149,20 +150,71 @@ Change OfPresent(const std::string& name, Make make) {
   return {"pasts", "a present " + name, nullptr, change};
 }
 
-// Attention over the keys of the step alone: what is joined to a past is read without it, and so is
-// what is as long as both.
+// The node that joins a past to what is new, as its first input; null if none does.
+Node* JoinOf(const Value& past) {
+  for (const Use& use : past.uses()) {
+    if (use.node->Is("Concat") && use.node->num_inputs() == 2 && use.index == 0) return use.node;
+  }
+  return nullptr;
+}
+
+// What is as wide as past and new together, between keys and their softmax, becomes as wide as what
+// is new.
+void CutBesides(Value* from, const Dim& total, Value* length) {
+  std::vector<Value*> path = {from};
+  for (size_t i = 0; i < path.size(); ++i) {
+    const std::vector<Use> readers = path[i]->uses();
+    for (const Use& use : readers) {
+      Node& node = *use.node;
+      if (testing::IsOneOf(node, {"Softmax", "LogSoftmax", "Shape"})) continue;
+      if (node.num_outputs() != 1 || std::ranges::count(path, node.output(0)) > 0) continue;
+      path.push_back(node.output(0));
+      for (int other = 0; other < node.num_inputs(); ++other) {
+        Value* value = node.input(other);
+        const bool wide = other != use.index && testing::RankOf(value) >= 1 &&
+                          ProvablyEqual(value->shape()->back(0), total) &&
+                          std::ranges::count(path, value) == 0;
+        if (!wide) continue;
+        Rewriter rewriter(node);
+        Value* begin = rewriter.Add("Neg", {length});
+        node.SetInput(other, rewriter.Add("Slice", {value, begin, rewriter.Ints({INT64_MAX}),
+                                                    rewriter.Ints({-1})}));
+      }
+    }
+  }
+}
+
+// A layer that sees the keys of the step alone. Its presents are as before.
+bool LayerWithoutPast(DecoderCase& decoder, Random& random) {
+  const std::vector<Value*> pasts = PastsOf(decoder);
+  if (pasts.size() < 2) return false;
+  const size_t layer = random() % (pasts.size() / 2);
+  Node* keys = JoinOf(*pasts[2 * layer]);
+  Node* values = JoinOf(*pasts[2 * layer + 1]);
+  if (!keys || !values || testing::RankOf(keys->output(0)) != 4) return false;
+  const Dim total = (*keys->output(0)->shape())[2];
+  Rewriter rewriter(*keys);
+  Value* shape = rewriter.Add("Shape", {keys->input(1)});
+  Value* length = rewriter.AddInt("Gather", {shape, rewriter.Ints({2})}, "axis", 0);
+  CutBesides(keys->output(0), total, length);
+  for (Node* join : {keys, values}) {
+    const std::vector<Use> readers = join->output(0)->uses();
+    for (const Use& use : readers) {
+      const bool present = use.node->Is("Identity") && use.node->output(0)->is_output();
+      if (!present) use.node->SetInput(use.index, join->input(1));
+    }
+  }
+  return true;
+}
+
+// What is new is read without the past, where the past is joined to it.
 bool Unjoined(DecoderCase& decoder, Random& random) {
   const std::vector<Value*> pasts = PastsOf(decoder);
-  if (pasts.empty()) return false;
-  const Value* past = PickOne(pasts, random);
-  for (const Use& use : past->uses()) {
-    Node& join = *use.node;
-    if (!join.Is("Concat") || join.num_inputs() != 2 || use.index != 0) continue;
-    const std::vector<Use> readers = join.output(0)->uses();
-    for (const Use& reader : readers) reader.node->SetInput(reader.index, join.input(1));
-    return !readers.empty();
-  }
-  return false;
+  Node* join = pasts.empty() ? nullptr : JoinOf(*PickOne(pasts, random));
+  if (!join) return false;
+  const std::vector<Use> readers = join->output(0)->uses();
+  for (const Use& reader : readers) reader.node->SetInput(reader.index, join->input(1));
+  return !readers.empty();
 }
 
 // New keys first.
@@ -188,6 +240,7 @@ std::vector<Change> PastChanges() {
       {"pasts", "presents exchanged", nullptr, ExchangePresents},
       {"pasts", "one present in place of another", nullptr, DoublePresent},
       {"pasts", "new keys or values without a past", nullptr, Unjoined},
+      {"pasts", "a layer without its past", nullptr, LayerWithoutPast},
       {"pasts", "a past behind what is new", nullptr, JoinedBackwards}};
   const std::pair<const char*, Make> makes[] = {{"halved", Halved},
                                                 {"negated", Negated},

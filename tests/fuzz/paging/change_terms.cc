@@ -44,11 +44,15 @@ Change ByOp(const char* op, Fits fits) {
           }};
 }
 
+Value* LengthOf(Rewriter& rewriter, Value* value, int axis) {
+  Value* index = rewriter.Constant(Tensor::Of<int64_t>({}, {axis}));
+  return rewriter.AddInt("Gather", {rewriter.Add("Shape", {value}), index}, "axis", 0);
+}
+
 // 0, 1, .. along the axis, in the rank of the value.
 Value* PlacesAlong(Rewriter& rewriter, Value* value, int axis) {
   const auto number = [&](int64_t x) { return rewriter.Constant(Tensor::Of<int64_t>({}, {x})); };
-  Value* shape = rewriter.Add("Shape", {value});
-  Value* size = rewriter.AddInt("Gather", {shape, number(axis)}, "axis", 0);
+  Value* size = LengthOf(rewriter, value, axis);
   Value* places = rewriter.Add("Range", {number(0), size, number(1)});
   std::vector<int64_t> view(static_cast<size_t>(testing::RankOf(value)), 1);
   view[static_cast<size_t>(axis)] = -1;
@@ -120,6 +124,57 @@ bool OnePlaceSeen(Node& node, Random& random) {
   });
 }
 
+// An earlier value that varies.
+Value* PickEarlier(const Node& node, Random& random, Fits fits) {
+  std::vector<Value*> found;
+  for (const auto& before : node.graph()->nodes()) {
+    if (before.get() == &node) break;
+    for (Value* output : before->outputs()) {
+      if (Varies(output) && fits(*output) && PickVaryingAxis(*output, random) >= 0) {
+        found.push_back(output);
+      }
+    }
+  }
+  return found.empty() ? nullptr : PickOne(found, random);
+}
+
+// Lets a constant of the node be one more number that is made of an earlier value.
+bool ConstantMovedBy(Node& node, Random& random, Fits fits,
+                     const std::function<Value*(Rewriter& rewriter, Value* value)>& number) {
+  if (node.num_inputs() < 2) return false;
+  const int index = static_cast<int>(random() % node.num_inputs());
+  Value* constant = node.input(index);
+  if (!constant || !testing::ConstantTensor(constant) || !fits(*constant)) return false;
+  Value* value = PickEarlier(node, random, IsAnyFloat);
+  if (!value) return false;
+  Rewriter rewriter(node);
+  Value* more = rewriter.Cast(number(rewriter, value), constant->dtype());
+  node.SetInput(index, rewriter.Add("Add", {constant, more}));
+  return true;
+}
+
+// By how long a value is.
+bool MovedByLength(Node& node, Random& random) {
+  const Fits fits = random() % 2 == 0 ? IsInteger : IsAnyFloat;
+  return ConstantMovedBy(node, random, fits, [&](Rewriter& rewriter, Value* value) {
+    return LengthOf(rewriter, value, PickVaryingAxis(*value, random));
+  });
+}
+
+// By the mean or the largest of all that a value holds.
+bool MovedByAll(Node& node, Random& random) {
+  return ConstantMovedBy(node, random, IsAnyFloat, [&](Rewriter& rewriter, Value* value) {
+    return rewriter.AddInt(random() % 2 == 0 ? "ReduceMean" : "ReduceMax", {value}, "keepdims", 0);
+  });
+}
+
+// By the largest of each row: a number a token, where the axes fit.
+bool MovedByRows(Node& node, Random& random) {
+  return ConstantMovedBy(node, random, IsAnyFloat, [&](Rewriter& rewriter, Value* value) {
+    return rewriter.Add("ReduceMax", {value, rewriter.Ints({-1})});
+  });
+}
+
 // A constant that is a mask's number, a bound or an index becomes another special one.
 Change NumberBecomes(double number) {
   return {"numbers", StrCat("a number becomes ", number), [number](Node& node, Random& random) {
@@ -145,6 +200,9 @@ std::vector<Change> TermChanges() {
   std::vector<Change> changes = {{"terms", "places added", PlacesAdded},
                                  {"terms", "constants added", ConstantsAdded},
                                  {"terms", "one place of a bool", OnePlaceSeen},
+                                 {"terms", "a constant moved by a length", MovedByLength},
+                                 {"terms", "a constant moved by a value", MovedByAll},
+                                 {"terms", "a constant moved by each row", MovedByRows},
                                  ByOp("Not", IsBool)};
   for (const char* op : {"Abs", "Neg", "Sign"}) {
     changes.push_back(ByOp(op, IsAnyFloat));

@@ -134,15 +134,22 @@ bool InputMore(DecoderCase& decoder, Random& random) {
   return true;
 }
 
-// Positions or a mask out of the ids, ids out of the positions.
+// A reader of ids reads positions, or a mask; or the other way round.
 bool RolesExchanged(DecoderCase& decoder, Random& random) {
-  static constexpr FeedRole kRoles[] = {FeedRole::kIds, FeedRole::kPositions, FeedRole::kMask,
-                                        FeedRole::kTypes};
-  Value* from = InputOf(decoder, PickOne(kRoles, random));
-  Value* to = InputOf(decoder, PickOne(kRoles, random));
-  if (!from || !to || from == to || from->uses().empty()) return false;
-  const Use use = PickOne(from->uses(), random);
-  if (use.node->Is("Shape")) return false;
+  std::vector<Value*> inputs;
+  for (const FeedRole role :
+       {FeedRole::kIds, FeedRole::kPositions, FeedRole::kMask, FeedRole::kTypes}) {
+    if (Value* input = InputOf(decoder, role)) inputs.push_back(input);
+  }
+  if (inputs.size() < 2) return false;
+  Value* from = PickOne(inputs, random);
+  std::erase(inputs, from);
+  Value* to = PickOne(inputs, random);
+  std::vector<Use> readers = from->uses();
+  std::erase_if(readers, [](const Use& use) { return use.node->Is("Shape"); });
+  // An input that nothing reads any more, but for its size, may be anything.
+  if (readers.size() < 2) return false;
+  const Use& use = PickOne(readers, random);
   Rewriter rewriter(*decoder.model.graph->nodes().front());
   Value* cast = from->dtype() == to->dtype() ? to : rewriter.Cast(to, from->dtype());
   use.node->SetInput(use.index, cast);

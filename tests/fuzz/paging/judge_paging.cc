@@ -90,10 +90,10 @@ class Comparison {
       const std::string difference =
           Difference(expected, found, std::max(kFloatRounding, RoundingOf(decoder_, expected)));
       if (difference.empty()) continue;
-      return Of(Judgement::kFinding, "other logits",
+      const std::string tokens = Tokens(found.logits), wanted = Tokens(expected.logits);
+      return Of(Judgement::kFinding, tokens == wanted ? "other logits" : "other tokens",
                 StrCat(how, ", prompt [", absl::StrJoin(expected.request.prompt, ","), "], ",
-                       difference, "; tokens [", Tokens(found.logits), "], as exported [",
-                       Tokens(expected.logits), "]"));
+                       difference, "; tokens [", tokens, "], as exported [", wanted, "]"));
     }
     return Of(Judgement::kPaged, "", "");
   }

@@ -39,15 +39,17 @@ absl::StatusOr<ChangedDecoder> MakeChanges(const DecoderCase& decoder,
 
 absl::StatusOr<PagingCase> MakePagingCase(const Subjects& subjects, uint64_t seed, bool unchanged) {
   constexpr int kTries = 10;
+  Random random(~seed);
+  const size_t wanted = random.OneIn(3) ? 2 : 1;
+  const Change* next = &PickChange(random);
   PagingCase made;
-  made.subject = subjects.Pick(seed);
+  made.subject = subjects.Pick(seed, unchanged ? "" : next->family);
   made.run = RandomRun(seed, made.subject.vocabulary);
   made.decoder = Copy(made.subject.decoder);
   if (unchanged) return made;
-  Random random(~seed);
-  const size_t wanted = random.OneIn(3) ? 2 : 1;
   for (int i = 0; i < kTries && made.changes.size() < wanted; ++i) {
-    const ChosenChange chosen{&PickChange(random), static_cast<uint32_t>(random.Next())};
+    const ChosenChange chosen{next, static_cast<uint32_t>(random.Next())};
+    next = &PickChange(random);
     auto changed = MakeChange(made.decoder, *chosen.change, chosen.seed);
     if (!changed.ok()) continue;
     made.decoder = std::move(changed->decoder);

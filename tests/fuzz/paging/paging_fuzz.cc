@@ -146,7 +146,7 @@ Verdict Replay(Progress& progress, const DecoderCase& decoder, int64_t vocabular
   for (const PagingRun& run : ReplayRuns(vocabulary)) {
     const Verdict verdict = JudgeAlone(progress, decoder, run);
     if (verdict.judgement == Judgement::kFinding) return verdict;
-    if (verdict.judgement != Judgement::kInvalid) last = verdict;
+    if (last.judgement == Judgement::kInvalid) last = verdict;
   }
   return last;
 }

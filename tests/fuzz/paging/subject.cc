@@ -7,7 +7,6 @@
 #include "../random.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"
-#include "change.h"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
@@ -107,9 +106,9 @@ Subjects::Subjects(const std::vector<std::string>& paths) {
   std::sort(files_.begin(), files_.end());
 }
 
-Subject Subjects::Pick(uint64_t seed) const {
+Subject Subjects::Pick(uint64_t seed, const std::string& family) const {
   Random random(seed);
-  if (!files_.empty() && random.OneIn(4)) {
+  if (!files_.empty() && random.OneIn(3)) {
     const std::string& path = files_[random.Below(files_.size())];
     auto decoder = ReadDecoder(path);
     PF_CHECK(decoder.ok());
@@ -123,6 +122,12 @@ Subject Subjects::Pick(uint64_t seed) const {
   Plan plan = Plan::Random(random.Next());
   while (!any && (plan.Has(Meaning::kMixes) || plan.Has(Meaning::kSizes))) {
     plan = Plan::Random(random.Next());
+  }
+  if (family == "pasts") plan = plan.With("cache", "past");
+  if (family == "pasts" && plan.Is("layers", "1")) plan = plan.With("layers", "2");
+  if (family == "attributes") {
+    static constexpr const char* kOps[] = {"op4", "op4_float", "op3", "gqa", "gqa_rotary"};
+    plan = plan.With("attention", kOps[random.Below(std::size(kOps))]);
   }
   return MakeSubject(plan);
 }

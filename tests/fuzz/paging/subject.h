@@ -33,9 +33,9 @@ class Subjects {
   // Decoders in files, and below folders; what is none, or large, is left out.
   explicit Subjects(const std::vector<std::string>& paths);
 
-  // The subject of a seed: a random decoder, mostly one that can be paged; or one of the files,
-  // where there are any, in a quarter of the seeds.
-  Subject Pick(uint64_t seed) const;
+  // The subject of a seed: a random decoder, mostly one that can be paged and that has places for
+  // changes of a family; or one of the files, where there are any, in a third of the seeds.
+  Subject Pick(uint64_t seed, const std::string& family = "") const;
   const std::vector<std::string>& files() const { return files_; }
 
  private:
