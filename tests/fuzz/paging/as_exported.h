@@ -35,6 +35,8 @@ class AsExported {
 
   // Columns of logits, 0 before anything ran.
   int64_t vocabulary() const { return vocabulary_; }
+  // The model with the types that are inferred.
+  const Model& model() const { return typed_.model; }
 
  private:
   AsExported() = default;

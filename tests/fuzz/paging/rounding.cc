@@ -88,6 +88,16 @@ std::string CompareLogits(std::span<const float> expected, std::span<const float
   return "";
 }
 
+float RoundingOfTypes(const Model& model) {
+  constexpr float kHalf = 4e-3F, kBfloat16 = 3e-2F;
+  float rounding = kFloatRounding;
+  for (const Value* value : model.graph->values()) {
+    if (value->dtype() == DataType::kFloat16) rounding = std::max(rounding, kHalf);
+    if (value->dtype() == DataType::kBfloat16) rounding = std::max(rounding, kBfloat16);
+  }
+  return rounding;
+}
+
 float RoundingOf(const DecoderCase& decoder, const Generation& generation) {
   constexpr uint32_t kMoves = 3;
   constexpr float kMultiple = 4;
