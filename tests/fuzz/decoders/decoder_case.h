@@ -26,6 +26,7 @@ enum class FeedRole {
 // A model in the text form whose comments say the rest:
 //   # feed NAME ROLE        once for every input
 //   # logits NAME
+//   # present NAME OUTPUT   what a past is in the next step
 //   # padding               rows of padding change no other row
 //   # any positions         position ids may be others than 0, 1, ...
 //   # pageable              nothing in it keeps it from being paged
@@ -33,6 +34,7 @@ enum class FeedRole {
 struct DecoderCase {
   Model model;
   std::map<std::string, FeedRole> feeds;
+  std::map<std::string, std::string> presents;  // outputs, by the past that they become
   std::string logits;
   bool padding = false;
   bool any_positions = false;
@@ -42,6 +44,11 @@ struct DecoderCase {
 
 // InvalidArgument if it is no such text.
 absl::StatusOr<DecoderCase> ParseDecoderCase(std::string_view text);
+
+DecoderCase Copy(const DecoderCase& decoder);
+
+// Such a text of a case.
+std::string PrintDecoderCase(const DecoderCase& decoder);
 
 // The decoder of a plan as such a text.
 std::string WriteDecoder(const Plan& plan);

@@ -52,6 +52,19 @@ std::vector<int64_t> RandomNumbers(int64_t count, size_t below, Random& random) 
   return numbers;
 }
 
+// Keys and values by head, [B, K, P, D], or in another form: rows that all heads share [B, P, D],
+// say. Its first axis is that of sequences.
+std::vector<int64_t> PastDims(const Shape& shape, const StepSizes& sizes) {
+  if (shape.rank() == 4) {
+    return {sizes.batch, shape[1].constant().value_or(1), sizes.past,
+            shape[3].constant().value_or(1)};
+  }
+  std::vector<int64_t> dims;
+  for (const Dim& dim : shape.dims()) dims.push_back(dim.constant().value_or(sizes.past));
+  if (!dims.empty()) dims[0] = sizes.batch;
+  return dims;
+}
+
 // The axes of a role before any is made 1.
 std::vector<int64_t> RoleDims(const Value& input, FeedRole role, const StepSizes& sizes) {
   switch (role) {
@@ -61,11 +74,8 @@ std::vector<int64_t> RoleDims(const Value& input, FeedRole role, const StepSizes
       return {sizes.batch, 1, sizes.length, sizes.past + sizes.length};
     case FeedRole::kMask:
       return {sizes.batch, sizes.past + sizes.length};
-    case FeedRole::kPast: {
-      const Shape& shape = *input.shape();
-      return {sizes.batch, shape[1].constant().value_or(1), sizes.past,
-              shape[3].constant().value_or(1)};
-    }
+    case FeedRole::kPast:
+      return PastDims(*input.shape(), sizes);
     default:
       return {sizes.batch, sizes.length};
   }
@@ -152,13 +162,19 @@ bool BatchIsLength(const DecoderCase& decoder) {
 }
 
 absl::StatusOr<Feeds> FullForward(const DecoderCase& decoder, const std::vector<int64_t>& tokens) {
-  const auto length = static_cast<int64_t>(tokens.size());
-  const StepSizes sizes = DeclaredSizes(decoder, {.batch = 1, .length = length, .past = 0});
+  return StepFeeds(decoder, tokens, /*first=*/0, /*pasts=*/{});
+}
+
+absl::StatusOr<Feeds> StepFeeds(const DecoderCase& decoder, const std::vector<int64_t>& tokens,
+                                int64_t first, const Feeds& pasts) {
+  const int64_t length = static_cast<int64_t>(tokens.size()) - first;
+  const StepSizes sizes = DeclaredSizes(decoder, {.batch = 1, .length = length, .past = first});
   if (sizes.length != length) {
     return absl::FailedPreconditionError("the declared length is another");
   }
   Feeds feeds;
   for (const Value* input : decoder.model.graph->inputs()) {
+    if (input->initializer()) continue;  // has a default
     const FeedRole role = decoder.feeds.at(input->name());
     const std::vector<int64_t> dims = RoleDims(*input, role, sizes);
     if (role == FeedRole::kMask4) {
@@ -166,14 +182,19 @@ absl::StatusOr<Feeds> FullForward(const DecoderCase& decoder, const std::vector<
       continue;
     }
     if (role == FeedRole::kPast) {
+      const auto past = pasts.find(input->name());
+      if (past != pasts.end()) {
+        feeds[input->name()] = past->second;
+        continue;
+      }
       PF_ASSIGN_OR_RETURN(feeds[input->name()], Tensor::Allocate(input->dtype(), dims));
       continue;
     }
     std::vector<int64_t> numbers(static_cast<size_t>(ElementCount(dims).value_or(0)), 1);
     for (size_t i = 0; i < numbers.size() && !dims.empty(); ++i) {
-      const size_t place = i % tokens.size();
-      if (role == FeedRole::kIds) numbers[i] = tokens[place];
-      if (role == FeedRole::kPositions) numbers[i] = static_cast<int64_t>(place);
+      const int64_t place = first + static_cast<int64_t>(i) % length;
+      if (role == FeedRole::kIds) numbers[i] = tokens[static_cast<size_t>(place)];
+      if (role == FeedRole::kPositions) numbers[i] = place;
       if (role == FeedRole::kTypes) numbers[i] = 0;
     }
     PF_ASSIGN_OR_RETURN(feeds[input->name()], TensorOf(input->dtype(), dims, numbers));

@@ -32,6 +32,10 @@ bool BatchIsLength(const DecoderCase& decoder);
 // types are 0.
 absl::StatusOr<Feeds> FullForward(const DecoderCase& decoder, const std::vector<int64_t>& tokens);
 
+// The tokens from `first` on, as the step that follows the others, which left `pasts`.
+absl::StatusOr<Feeds> StepFeeds(const DecoderCase& decoder, const std::vector<int64_t>& tokens,
+                                int64_t first, const Feeds& pasts);
+
 struct RandomStep {
   StepSizes sizes;
   Feeds feeds;

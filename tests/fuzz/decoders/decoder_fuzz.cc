@@ -38,7 +38,7 @@ int FuzzDecoders(const DecoderFuzzOptions& options) {
   double reported = 0;
   const auto go_on = [&] { return clock.Elapsed() < options.seconds; };
   while (next < end && go_on()) {
-    const SeedVerdicts seeds = JudgeSeeds(progress, next, std::min(next + kBatch, end), go_on);
+    const SeedVerdicts seeds = JudgeSeeds(progress, {next, std::min(next + kBatch, end)}, go_on);
     for (const auto& [seed, verdict] : seeds.verdicts) {
       const Plan plan = Plan::Random(seed);
       if (options.verbose) {

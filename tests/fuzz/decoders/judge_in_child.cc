@@ -7,6 +7,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+#include "plan.h"
 
 #include "pagefuse/base/str_cat.h"
 
@@ -60,28 +61,41 @@ Verdict BadEnd(const ChildResult& result) {
 
 }  // namespace
 
-Verdict JudgeAlone(Progress& progress, const std::string& text) {
-  const ChildResult result = RunInChild(progress, {}, [&](Progress& child) {
+Verdict JudgeAlone(Progress& progress, const std::function<Verdict()>& judge,
+                   const ChildLimits& limits) {
+  const ChildResult result = RunInChild(progress, limits, [&](Progress& child) {
     child.Begin(0);
-    Say(0, JudgeText(text));
+    Say(0, judge());
   });
   if (result.ending != Ending::kDone) return BadEnd(result);
   return VerdictsIn(result.log)[0];
 }
 
-SeedVerdicts JudgeSeeds(Progress& progress, uint64_t begin, uint64_t end,
-                        const std::function<bool()>& go_on) {
-  progress.current = begin;
-  const ChildResult result = RunInChild(progress, {}, [&](Progress& child) {
-    for (uint64_t seed = begin; seed < end && go_on(); ++seed) {
+Verdict JudgeAlone(Progress& progress, const std::string& text) {
+  return JudgeAlone(progress, [&] { return JudgeText(text); });
+}
+
+SeedVerdicts JudgeSeeds(Progress& progress, const SeedRange& range,
+                        const std::function<Verdict(uint64_t seed)>& judge,
+                        const std::function<bool()>& go_on, const ChildLimits& limits) {
+  progress.current = range.begin;
+  const ChildResult result = RunInChild(progress, limits, [&](Progress& child) {
+    for (uint64_t seed = range.begin; seed < range.end && go_on(); ++seed) {
       child.Begin(seed);
-      Say(seed, JudgeText(WriteDecoder(Plan::Random(seed))));
+      Say(seed, judge(seed));
     }
   });
   SeedVerdicts seeds{.verdicts = VerdictsIn(result.log), .next = progress.current + 1};
   // A leak shows at the end of the process, whichever decoder it was.
   if (result.ending != Ending::kDone) seeds.verdicts[progress.current] = BadEnd(result);
   return seeds;
+}
+
+SeedVerdicts JudgeSeeds(Progress& progress, const SeedRange& seeds,
+                        const std::function<bool()>& go_on) {
+  return JudgeSeeds(
+      progress, seeds, [](uint64_t seed) { return JudgeText(WriteDecoder(Plan::Random(seed))); },
+      go_on);
 }
 
 }  // namespace pagefuse::fuzz

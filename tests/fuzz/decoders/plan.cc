@@ -113,6 +113,14 @@ std::optional<Plan> Plan::Without(size_t feature) const {
   return plainer;
 }
 
+Plan Plan::With(std::string_view feature, std::string_view option) const {
+  const size_t index = Find(feature);
+  Plan other = *this;
+  other.chosen_[index] = FindOption(Grammar()[index], option);
+  PF_CHECK(other.chosen_[index] < Grammar()[index].options.size());
+  return other;
+}
+
 std::string Plan::Choices() const {
   std::string text;
   for (size_t i = 0; i < chosen_.size(); ++i) {

@@ -49,6 +49,8 @@ class Plan {
   bool Contains(const Plan& part) const;
   // With the first option of a feature, by number; nothing if it has that already.
   std::optional<Plan> Without(size_t feature) const;
+  // With another option of a feature; what the grammar does not have ends the program.
+  Plan With(std::string_view feature, std::string_view option) const;
   // First options are left out.
   std::string ToString() const;
   std::string Choices() const;  // without the seed

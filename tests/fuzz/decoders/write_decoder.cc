@@ -3,6 +3,7 @@
 #include <cmath>
 #include <optional>
 
+#include "absl/strings/str_replace.h"
 #include "decoder_case.h"
 #include "decoder_text.h"
 #include "mixing.h"
@@ -128,6 +129,12 @@ std::string RoleOf(const std::string& name) {
   return name == kTokenFloat ? "token_float" : "past";
 }
 
+// The output that a past is in the next step, empty for what is no past.
+std::string PresentOf(const std::string& name) {
+  if (RoleOf(name) != "past") return "";
+  return absl::StrReplaceAll(name, {{"past_key_values", "present"}});
+}
+
 int64_t Opset(const Plan& plan) {
   const bool newer = plan.Get("attention").find("op") == 0 || plan.Is("norm", "rms_op") ||
                      plan.Get("position_use").find("rotary_op") == 0;
@@ -135,11 +142,14 @@ int64_t Opset(const Plan& plan) {
 }
 
 std::string Comments(const Plan& plan, const TextGraph& graph,
-                     const std::vector<std::string>& roles) {
+                     const std::vector<std::string>& roles,
+                     const std::vector<std::string>& presents) {
   std::string comments = StrCat("# plan ", plan.ToString(), "\n");
   const std::vector<std::string> names = graph.input_names();
   for (size_t i = 0; i < names.size(); ++i) {
     StrAppend(&comments, "# feed ", names[i], " ", roles[i], "\n");
+    if (presents[i].empty()) continue;
+    StrAppend(&comments, "# present ", names[i], " ", presents[i], "\n");
   }
   StrAppend(&comments, "# logits ", plan.Is("output_name", "logits") ? "logits" : "scores", "\n");
   const bool mixes = plan.Has(Meaning::kMixes);
@@ -160,10 +170,13 @@ std::string WriteDecoder(const Plan& plan) {
   WriteLogits(text, Mixed(text, x, "mix_last"), table);
   Random random(plan.seed());
   if (plan.Is("order", "shuffled")) text.graph.ShuffleInputs(random);
-  std::vector<std::string> roles;
-  for (const std::string& name : text.graph.input_names()) roles.push_back(RoleOf(name));
+  std::vector<std::string> roles, presents;
+  for (const std::string& name : text.graph.input_names()) {
+    roles.push_back(RoleOf(name));
+    presents.push_back(PresentOf(name));
+  }
   NameInputs(text);
-  return Comments(plan, text.graph, roles) + text.graph.Text(Opset(plan));
+  return Comments(plan, text.graph, roles, presents) + text.graph.Text(Opset(plan));
 }
 
 }  // namespace pagefuse::fuzz
