@@ -157,6 +157,16 @@ TEST(Rounding, IsSmallInDecoders) {
   EXPECT_GT(RoundingOfChoices("layers=2 norm=rms"), 0);
 }
 
+TEST(Rounding, FollowsFromTheTypesOfTheGraph) {
+  const Subject subject = SubjectOf("layers=1");
+  EXPECT_EQ(RoundingOfTypes(subject.decoder.model), kFloatRounding);
+  for (const auto& [change, rounding] :
+       {std::pair{"floats through float16", 4e-3F}, {"floats through bfloat16", 3e-2F}}) {
+    const auto changed = Must(MakeChange(subject.decoder, *FindChange(change), 1));
+    EXPECT_EQ(RoundingOfTypes(Must(AsExported::Create(changed.decoder)).model()), rounding);
+  }
+}
+
 // Numbers that lie on the edge between two integers.
 TEST(Rounding, IsLargeWhereABitDecides) {
   DecoderCase decoder = SubjectOf("layers=1").decoder;

@@ -64,8 +64,9 @@ std::string Difference(const Generation& expected, const Completion& found, floa
 
 class Comparison {
  public:
-  Comparison(const DecoderCase& decoder, Engine& engine, const std::vector<Generation>& generations)
-      : decoder_(decoder), engine_(engine), generations_(generations) {}
+  Comparison(const DecoderCase& decoder, Engine& engine, const std::vector<Generation>& generations,
+             float allowed)
+      : decoder_(decoder), engine_(engine), generations_(generations), allowed_(allowed) {}
 
   Verdict Run() {
     std::vector<size_t> all;
@@ -86,9 +87,9 @@ class Comparison {
     for (size_t i = 0; i < which.size(); ++i) {
       const Generation& expected = generations_[which[i]];
       const Completion& found = (*completions)[i];
-      if (Difference(expected, found, kFloatRounding).empty()) continue;
+      if (Difference(expected, found, allowed_).empty()) continue;
       const std::string difference =
-          Difference(expected, found, std::max(kFloatRounding, RoundingOf(decoder_, expected)));
+          Difference(expected, found, std::max(allowed_, RoundingOf(decoder_, expected)));
       if (difference.empty()) continue;
       const std::string tokens = Tokens(found.logits), wanted = Tokens(expected.logits);
       return Of(Judgement::kFinding, tokens == wanted ? "other logits" : "other tokens",
@@ -101,6 +102,7 @@ class Comparison {
   const DecoderCase& decoder_;
   Engine& engine_;
   const std::vector<Generation>& generations_;
+  const float allowed_;  // whatever moves the export
 };
 
 }  // namespace
@@ -152,7 +154,7 @@ Verdict JudgePaging(const DecoderCase& decoder, const PagingRun& run) {
   if (engine.ok() || generations.empty()) ask(run.prompts.size());
   if (generations.empty()) return Invalid(refusal);
   if (!engine.ok()) return Refused("", engine.status());
-  return Comparison(decoder, **engine, generations).Run();
+  return Comparison(decoder, **engine, generations, RoundingOfTypes(exported->model())).Run();
 }
 
 }  // namespace pagefuse::fuzz
