@@ -1,6 +1,7 @@
 // Which integers come out exact, and which numbers values hold.
 #include "pagefuse/passes/analysis/functions/number_ranges.h"
 
+#include <string>
 #include <string_view>
 
 #include "gtest/gtest.h"
@@ -112,6 +113,30 @@ TEST(NumberRanges, WhatHidesScoresLiesBelowThem) {
   // Under a soft cap nothing is larger than that.
   EXPECT_EQ(HidingNumber(ScoresOf(number, number, {.count = 64, .scale = 3000, .softcap = 50})),
             -1e4);
+}
+
+// As experts are weighed.
+constexpr const char* kShares = R"(
+  p = Softmax <axis = -1> (x)
+  two = Constant <value_ints: ints = [2]> ()
+  top, places = TopK <largest = LARGEST> (p, two)
+  whole = ReduceSum (top, last)
+  y = Div (top, whole))";
+
+std::string Shares(const char* largest) {
+  std::string lines = kShares;
+  return lines.replace(lines.find("LARGEST"), 7, largest);
+}
+
+TEST(NumberRanges, SharesOfTheLargestProbabilitiesAreFinite) {
+  const NumberRange shares = RangeOf(Shares("1"));
+  EXPECT_TRUE(shares.finite());
+  EXPECT_TRUE(shares.never_negative());
+  EXPECT_LE(shares.most, 1);
+}
+
+TEST(NumberRanges, SharesOfTheSmallestProbabilitiesMayBeOfNothing) {
+  EXPECT_FALSE(RangeOf(Shares("0")).finite());
 }
 
 }  // namespace

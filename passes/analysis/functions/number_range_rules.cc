@@ -205,8 +205,6 @@ NumberRange MulRule(const RangeNode& n) {
   return product;
 }
 
-NumberRange DivRule(const RangeNode& n) { return Quotient(n.in(0), n.in(1)); }
-
 template <bool kLargest>
 NumberRange ExtremeRule(const RangeNode& n) {
   NumberRange x = n.in(0);
@@ -239,6 +237,28 @@ bool AreWeights(const Value* value) {
   if (!node || !node->Is("Softmax") || !node->output(0)->shape()) return false;
   const int rank = node->output(0)->shape()->rank();
   return NormalAxis(IntOr(*node, "axis", -1), rank) == rank - 1;
+}
+
+// The shares of the largest probabilities in their sum, as experts are weighed: a softmax of N numbers has one of
+// 1 / N at least, so that the sum is not 0.
+bool AreShares(const Node& node) {
+  const Value* part = node.input(0);
+  const Node* sum = node.input(1)->producer();
+  const Node* top = part->producer();
+  if (!sum || !sum->Is("ReduceSum") || sum->input(0) != part) return false;
+  if (!top || !top->Is("TopK") || part != top->output(0) || IntOr(*top, "largest", 1) == 0)
+    return false;
+  const auto& shape = node.input(1)->shape();
+  const bool of_rows = shape && part->shape() && shape->rank() == part->shape()->rank() &&
+                       shape->back(0).constant() == 1;
+  return of_rows && AreWeights(top->input(0));
+}
+
+NumberRange DivRule(const RangeNode& n) {
+  if (!AreShares(n.node)) return Quotient(n.in(0), n.in(1));
+  NumberRange shares = NumberRange::Between(0, 1, 1);
+  shares.nan = n.in(0).nan;
+  return shares;
 }
 
 NumberRange ProductOf(const RangeNode& n, int left, int right, double count) {
