@@ -85,11 +85,11 @@ TEST(RuleText, WritesOnlyWhatExists) {
       ErrorOfWritten("y = Sigmoyd (x)"),
       HasSubstr("my.rules.txt:5:3: node \"y\" (Sigmoyd): no op \"Sigmoyd\" in domain \"\" at "
                 "version 28; similar names: \"Sigmoid\"\n  y = Sigmoyd (x)\n  ^"));
-  EXPECT_THAT(ErrorOfWritten("y = pagefuse.SiluMull (x, w)"),
-              HasSubstr("; similar names: \"SiluMul\""));
+  EXPECT_THAT(ErrorOfWritten("y = pagefuse.GatedLiner (x, w)"),
+              HasSubstr("; similar names: \"GatedLinear\""));
   EXPECT_THAT(ErrorOfWritten("y = acme.Relu (x)"), HasSubstr("no op \"Relu\" in domain \"acme\""));
-  EXPECT_THAT(ErrorOfWritten("yy = Neg (x)\n  y = Elu <alfa: float = 0.5> (yy)"),
-              HasSubstr("my.rules.txt:6:12: Elu: there is no attribute \"alfa\"; similar names: "
+  EXPECT_THAT(ErrorOfWritten("yy = Neg (x)\n  y = Elu <alpa: float = 0.5> (yy)"),
+              HasSubstr("my.rules.txt:6:12: Elu: there is no attribute \"alpa\"; similar names: "
                         "\"alpha\"\n"));
   EXPECT_THAT(ErrorOfWritten("y = Cast (x)"), HasSubstr(":5:3: Cast: attribute \"to\" is missing"));
   EXPECT_THAT(ErrorOfWritten("y = Mul (x)"), HasSubstr(":5:3: Mul: input 1 \""));

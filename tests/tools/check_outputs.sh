@@ -54,11 +54,10 @@ unfinished() {
   (ulimit -f 1 && exec "$pagefuse" "$@") >"$out/printed" 2>&1 || status=$?
   [ $status -eq 1 ] && grep -q "^pagefuse: cannot write \"$out/kept/" "$out/printed" || fail "pagefuse $* ended with $status"
 }
-unfinished opt "$out/large.onnxtxt" -o "$out/kept/model.onnx"
-unfinished opt "$out/large.onnxtxt" -o "$out/kept/new.onnx"
-unfinished opt "$out/large.onnxtxt" --emit text -o "$out/kept/model.onnx"
+unfinished opt models/gemma3_recall/model.onnx -o "$out/kept/model.onnx"
+unfinished opt models/gemma3_recall/model.onnx -o "$out/kept/new.onnx"
+unfinished opt models/gemma3_recall/model.onnx --emit text -o "$out/kept/model.onnx"
 unfinished run "$out/large.onnxtxt" -i "$out/x.pb" -o "$out/kept/folder"
-unfinished run models/gemma3_A18/model.onnx --trace "$out/kept/trace.json"
 unfinished generate models/gemma3_A18/model.onnx --prompt-ids 1 --max-new-tokens 4 --trace "$out/kept/trace.json"
 unfinished report models/gemma3_A18/model.onnx -o "$out/kept/page.html"
 [ "$(cd "$out/kept" && find . -type f | sort | tr '\n' ' ')" = "./model.onnx ./model.onnx.data ./trace.json " ] ||
@@ -68,10 +67,10 @@ for file in model.onnx model.onnx.data trace.json; do
 done
 # The data of a model is not replaced where the model cannot be.
 rm "$out/kept/model.onnx" && mkdir "$out/kept/model.onnx"
-expect 1 "cannot write \"$out/kept/model.onnx\": " opt "$out/large.onnxtxt" -o "$out/kept/model.onnx"
+expect 1 "cannot write \"$out/kept/model.onnx\": " opt models/gemma3_recall/model.onnx -o "$out/kept/model.onnx"
 [ "$(cat "$out/kept/model.onnx.data")" = older ] || fail "the data was replaced without its model"
 rm "$out/kept/model.onnx.data"
-expect 1 "cannot write \"$out/kept/model.onnx\": " opt "$out/large.onnxtxt" -o "$out/kept/model.onnx"
+expect 1 "cannot write \"$out/kept/model.onnx\": " opt models/gemma3_recall/model.onnx -o "$out/kept/model.onnx"
 [ "$(ls "$out/kept")" = "folder
 model.onnx
 trace.json" ] || fail "data without its model was left"
