@@ -159,8 +159,12 @@ constexpr std::string_view kIds = "input_ids", kPosition = "position";
 // between tables that are alike, and where ids index none as they are.
 absl::StatusOr<Value*> FindTokens(const Graph& graph, const std::vector<Candidate>& all) {
   std::vector<const Candidate*> candidates, called;
+  const Candidate* position = nullptr;  // called so, and indexes a table all the same
   for (const Candidate& candidate : all) {
-    if (IsNamed(candidate.input, kPosition)) continue;
+    if (IsNamed(candidate.input, kPosition)) {
+      if (!candidate.reading.tables.empty()) position = &candidate;
+      continue;
+    }
     if (!candidate.reading.tables.empty()) candidates.push_back(&candidate);
     if (IsNamed(candidate.input, kIds)) called.push_back(&candidate);
   }
@@ -171,6 +175,10 @@ absl::StatusOr<Value*> FindTokens(const Graph& graph, const std::vector<Candidat
   Narrow(candidates, [&](const Candidate& c) { return IndexesTheVocabulary(graph, c); });
   Narrow(candidates, IsTied);
   Narrow(candidates, [](const Candidate& c) { return IsNamed(c.input, kIds); });
+  // Names that say the contrary of tables are believed by nobody.
+  const bool doubtful = position != nullptr && !IsNamed(candidates[0]->input, kIds) &&
+                        !(IndexesTheVocabulary(graph, *candidates[0]) || IsTied(*candidates[0]));
+  if (candidates.size() == 1 && doubtful) candidates.push_back(position);
   if (candidates.size() == 1) return candidates[0]->input;
   return absl::FailedPreconditionError(StrCat("inputs \"", candidates[0]->input->name(),
                                               "\" and \"", candidates[1]->input->name(),
