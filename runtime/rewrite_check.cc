@@ -110,7 +110,7 @@ class Checker {
           Reference reference)
       : exported_(exported),
         options_(options),
-        check_(check),
+        seconds_(check.seconds),
         reference_(std::move(reference)),
         points_(FindProbePoints(reference_.model(), reference_.decoder().inputs())),
         computed_(check.tolerance ? RowTolerance{.largest = *check.tolerance}
@@ -120,6 +120,7 @@ class Checker {
   absl::StatusOr<RewriteVerdict> Run(Runnable* made) {
     const auto stored = StoredTolerance(options_);
     if (!stored) return Mend(options_, computed_, made);
+    seconds_ /= 2;
     // First without what formats add, so that nothing hides behind their errors.
     PF_ASSIGN_OR_RETURN(RewriteVerdict verdict, Mend(StoredAsItIs(options_), computed_, nullptr));
     if (verdict.differs() || verdict.outcome == RewriteVerdict::Outcome::kUnchecked) return verdict;
@@ -204,7 +205,7 @@ class Checker {
       const double work = WorkOf(probe, keeps_past);
       const double spent = SecondsSince(start);
       // The first tells what the next will take.
-      if (done > 0 && spent + spent / done * work > check_.seconds) {
+      if (done > 0 && spent + spent / done * work > seconds_) {
         ++finding.skipped;
         continue;
       }
@@ -213,7 +214,7 @@ class Checker {
       done += work;
       if (!detail) continue;
       ++finding.compared;
-      if (detail->empty() || IsRounding(runnable, finding.compared - 1, probe, tolerance)) continue;
+      if (detail->empty() || IsRounding(runnable, probe, tolerance)) continue;
       finding.detail = *detail;
       finding.probe = probe;
       return finding;
@@ -246,8 +247,7 @@ class Checker {
 
   // Where a graph chooses rows or codes, one text in many has two that are equally good. The same
   // probe with other tokens tells.
-  bool IsRounding(Runnable& runnable, int64_t index, const Probe& probe,
-                  const RowTolerance& tolerance) {
+  bool IsRounding(Runnable& runnable, const Probe& probe, const RowTolerance& tolerance) {
     if (!chooses_) return false;
     for (int seed = 1; seed <= 2; ++seed) {
       const std::vector<Probe> others =
@@ -257,7 +257,7 @@ class Checker {
       const auto detail = Compare(runnable, *other, tolerance);
       if (!detail.ok() || !*detail || !(*detail)->empty()) return false;
     }
-    return index >= 0;
+    return true;
   }
 
   // The first rewrite behind which the probe's rows differ.
@@ -293,7 +293,7 @@ class Checker {
 
   const Model& exported_;
   const EngineOptions& options_;
-  const RewriteCheckOptions& check_;
+  double seconds_;  // for one comparison
   Reference reference_;
   ProbePoints points_;
   RowTolerance computed_;

@@ -138,7 +138,7 @@ class AlibiLowering {
       if (node->Is("Softmax")) TakeFromScores(node);
       if (node->Is("Attention")) TakeFromMask(node);
     }
-    for (Node* node : replaced_) graph.EraseIfDead(node);
+    EraseAllDead(replaced_, contents_);
     return marked_.Recognise(model_, contents_, extras);
   }
 

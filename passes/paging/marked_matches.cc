@@ -4,8 +4,11 @@
 #include <memory>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
+
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/pass.h"
 #include "pagefuse/passes/recognise/recognise.h"
 
@@ -58,6 +61,14 @@ absl::Status MarkedMatches::Recognise(Model& model, SymbolicContents& contents,
   return absl::FailedPreconditionError(StrCat("node \"", named_.begin()->second.name,
                                               "\": sums values by ", what_,
                                               ", and is no attention without it"));
+}
+
+void EraseAllDead(const std::vector<Node*>& nodes, SymbolicContents& contents) {
+  absl::flat_hash_set<const Node*> gone;
+  for (Node* node : nodes) {
+    if (gone.contains(node)) continue;
+    for (const Node* erased : EraseDead(node, contents)) gone.insert(erased);
+  }
 }
 
 }  // namespace pagefuse

@@ -34,4 +34,7 @@ class MarkedMatches {
   std::map<std::string, Named> named_;
 };
 
+// Erases those that nothing reads any more, one of which may go along with another (EraseDead).
+void EraseAllDead(const std::vector<Node*>& nodes, SymbolicContents& contents);
+
 }  // namespace pagefuse

@@ -38,7 +38,7 @@ absl::Status LowerSinkAttention(Model& model, SymbolicContents& contents,
     PF_RETURN_IF_ERROR(CheckNoBiasBesideSink(graph, LeaveSinkOut(graph, *match), contents));
     cuts.push_back(match->cut);
   }
-  for (Node* cut : cuts) graph.EraseIfDead(cut);
+  EraseAllDead(cuts, contents);
   return marked.Recognise(model, contents, extras);
 }
 

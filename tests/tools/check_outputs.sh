@@ -36,16 +36,15 @@ expect 0 '' run "$model" -i "$out/x.pb" -o "$out/new/folder" --trace "$out/trace
 
 # What cannot be finished leaves nothing, and what was there before stays.
 mkdir "$out/kept"
-cat >"$out/large.onnxtxt" <<'END'
-<ir_version: 10, opset_import: ["" : 24]>
-large (float[T] x) => (float[T, 400000] y) {
-  shape = Constant <value_ints = [400000]> ()
-  w = ConstantOfShape <value = float[1] {1.5}> (shape)
-  one = Constant <value_ints = [-1, 1]> ()
-  column = Reshape (x, one)
-  y = Mul (column, w)
-}
-END
+{
+  echo '<ir_version: 10, opset_import: ["" : 24]>'
+  echo 'large (float[T] x) => (float[T, 400000] y)'
+  echo "<float[400000] w = {$(yes 1.5 | head -n 400000 | paste -sd,)}> {"
+  echo '  one = Constant <value_ints = [-1, 1]> ()'
+  echo '  column = Reshape (x, one)'
+  echo '  y = Mul (column, w)'
+  echo '}'
+} >"$out/large.onnxtxt"
 echo older >"$out/kept/model.onnx"
 echo older >"$out/kept/model.onnx.data"
 echo older >"$out/kept/trace.json"
@@ -54,10 +53,11 @@ unfinished() {
   (ulimit -f 1 && exec "$pagefuse" "$@") >"$out/printed" 2>&1 || status=$?
   [ $status -eq 1 ] && grep -q "^pagefuse: cannot write \"$out/kept/" "$out/printed" || fail "pagefuse $* ended with $status"
 }
-unfinished opt models/gemma3_recall/model.onnx -o "$out/kept/model.onnx"
-unfinished opt models/gemma3_recall/model.onnx -o "$out/kept/new.onnx"
-unfinished opt models/gemma3_recall/model.onnx --emit text -o "$out/kept/model.onnx"
+unfinished opt "$out/large.onnxtxt" -o "$out/kept/model.onnx"
+unfinished opt "$out/large.onnxtxt" -o "$out/kept/new.onnx"
+unfinished opt "$out/large.onnxtxt" --emit text --max-elements -1 -o "$out/kept/model.onnx"
 unfinished run "$out/large.onnxtxt" -i "$out/x.pb" -o "$out/kept/folder"
+unfinished run "$out/large.onnxtxt" -i "$out/x.pb" --trace "$out/kept/trace.json"
 unfinished generate models/gemma3_A18/model.onnx --prompt-ids 1 --max-new-tokens 4 --trace "$out/kept/trace.json"
 unfinished report models/gemma3_A18/model.onnx -o "$out/kept/page.html"
 [ "$(cd "$out/kept" && find . -type f | sort | tr '\n' ' ')" = "./model.onnx ./model.onnx.data ./trace.json " ] ||
@@ -67,10 +67,10 @@ for file in model.onnx model.onnx.data trace.json; do
 done
 # The data of a model is not replaced where the model cannot be.
 rm "$out/kept/model.onnx" && mkdir "$out/kept/model.onnx"
-expect 1 "cannot write \"$out/kept/model.onnx\": " opt models/gemma3_recall/model.onnx -o "$out/kept/model.onnx"
+expect 1 "cannot write \"$out/kept/model.onnx\": " opt "$out/large.onnxtxt" -o "$out/kept/model.onnx"
 [ "$(cat "$out/kept/model.onnx.data")" = older ] || fail "the data was replaced without its model"
 rm "$out/kept/model.onnx.data"
-expect 1 "cannot write \"$out/kept/model.onnx\": " opt models/gemma3_recall/model.onnx -o "$out/kept/model.onnx"
+expect 1 "cannot write \"$out/kept/model.onnx\": " opt "$out/large.onnxtxt" -o "$out/kept/model.onnx"
 [ "$(ls "$out/kept")" = "folder
 model.onnx
 trace.json" ] || fail "data without its model was left"

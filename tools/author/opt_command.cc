@@ -154,8 +154,7 @@ absl::StatusOr<PipelineReport> RunChecked(Model& model, PipelineOptions options,
     return absl::FailedPreconditionError(StrCat("NOT EQUAL: ", verdict.reason));
   }
   if (verdict.outcome == RewriteVerdict::Outcome::kEqual) return report;
-  std::cerr << "pagefuse: " << (verdict.differs() ? "NOT EQUAL: " : "note: ") << verdict.Text()
-            << "\n";
+  PrintVerdict(verdict);
   if (!verdict.differs()) return report;
   EngineOptions engine;
   engine.session.pipeline = std::move(options);

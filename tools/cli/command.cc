@@ -86,6 +86,12 @@ void PrintUnfused(const PipelineReport& report, bool attention) {
   }
 }
 
+void PrintVerdict(const RewriteVerdict& verdict) {
+  if (verdict.outcome == RewriteVerdict::Outcome::kEqual) return;
+  std::cerr << "pagefuse: " << (verdict.differs() ? "NOT EQUAL: " : "note: ") << verdict.Text()
+            << "\n";
+}
+
 void AddLoadFlags(Command command, SessionFlags& flags) {
   command.AddFlag("--read-weights", flags.read_weights,
                   "read files of weights into memory instead of mapping them: they may then change "

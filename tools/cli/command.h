@@ -15,6 +15,7 @@
 #include "pagefuse/ir/graph/model.h"
 #include "pagefuse/ir/onnx/onnx_io.h"
 #include "pagefuse/passes/pipeline/pipeline.h"
+#include "pagefuse/runtime/rewrite_check.h"
 #include "pagefuse/runtime/session.h"
 
 namespace pagefuse::tools {
@@ -74,6 +75,8 @@ absl::Status ReadRuleFiles(const std::vector<std::string>& paths, PipelineOption
 // On the error stream a line for each place that no fused op took up (PipelineReport::unfused).
 // Without `attention` not for attention, of which the user was told.
 void PrintUnfused(const PipelineReport& report, bool attention = true);
+// On the error stream what the comparison of a rewritten graph with its export found, unless they are equal.
+void PrintVerdict(const RewriteVerdict& verdict);
 // InvalidArgument naming the flag and the values that it takes.
 absl::StatusOr<SessionOptions> MakeSessionOptions(const SessionFlags& flags);
 

@@ -195,6 +195,7 @@ absl::Status RunOne(const Flags& flags, const ModelFolder& folder, const Plan& p
   const Engine* engine = decoder->engine();
   if (engine == nullptr)
     std::cerr << "pagefuse: NOT PAGED: " << ShortMessage(decoder->why_not_paged()) << "\n";
+  if (engine != nullptr && decoder->verdict()) PrintVerdict(*decoder->verdict());
   BenchRow row;
   row.model = flags.model;
   row.weights = flags.session.weights.format;

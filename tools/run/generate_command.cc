@@ -198,14 +198,6 @@ void Warn(const Decoder& decoder) {
             << " (--require-paged makes this an error)\n";
 }
 
-// What the comparison with the export found, if that is not as it should be.
-void PrintVerdict(const Decoder& decoder) {
-  const auto& verdict = decoder.verdict();
-  if (!verdict || verdict->outcome == RewriteVerdict::Outcome::kEqual) return;
-  const bool differs = verdict->differs();
-  std::cerr << "pagefuse: " << (differs ? "NOT EQUAL: " : "note: ") << verdict->Text() << "\n";
-}
-
 absl::Status CheckFlags(const GenerateFlags& flags) {
   const auto refuse = [](const char* what) { return absl::InvalidArgumentError(what); };
   const bool prompts =
@@ -275,7 +267,9 @@ absl::StatusOr<std::unique_ptr<Decoder>> LoadDecoder(const GenerateFlags& flags,
                                     {.require_paged = flags.require_paged, .check_paging = check}));
   progress.Clear();
   if (decoder->plain()) Warn(*decoder);
-  PrintVerdict(*decoder);
+  // Why a graph is not paged, Warn has told.
+  const auto& verdict = decoder->verdict();
+  if (verdict && !(decoder->plain() && verdict->differs())) PrintVerdict(*verdict);
   PrintUnfused(decoder->session().report(), /*attention=*/decoder->engine() != nullptr);
   return decoder;
 }
