@@ -155,6 +155,18 @@ class VerdictStoreTest : public testing::Test {
   const std::string folder_ = testing::TempDir() + "verdicts";
 };
 
+RewriteVerdict Equal() {
+  RewriteVerdict verdict;
+  verdict.outcome = Outcome::kEqual;
+  return verdict;
+}
+
+TEST_F(VerdictStoreTest, KeepsNothingWhereNothingWasCompared) {
+  const VerdictStore store(folder_, TinyDecoder(), {});
+  store.Keep({});
+  EXPECT_FALSE(store.Find());
+}
+
 TEST_F(VerdictStoreTest, ABuildHasAName) { EXPECT_GE(BuildId().size(), 16); }
 
 TEST_F(VerdictStoreTest, KeepsAVerdict) {
@@ -175,7 +187,7 @@ TEST_F(VerdictStoreTest, KeepsAVerdict) {
 }
 
 TEST_F(VerdictStoreTest, TellsOptionsAndModelsApart) {
-  VerdictStore(folder_, TinyDecoder(), {}).Keep({});
+  VerdictStore(folder_, TinyDecoder(), {}).Keep(Equal());
   EXPECT_TRUE(VerdictStore(folder_, TinyDecoder(), {}).Find());
   EXPECT_FALSE(VerdictStore(folder_, TinyDecoder(), {.kv_cache = "bf16"}).Find());
   Model other = TinyDecoder();
@@ -188,7 +200,7 @@ TEST_F(VerdictStoreTest, TellsOptionsAndModelsApart) {
 
 TEST_F(VerdictStoreTest, IgnoresWhatIsBroken) {
   const VerdictStore store(folder_, TinyDecoder(), {});
-  store.Keep({});
+  store.Keep(Equal());
   ASSERT_TRUE(store.Find());
   for (const char* text : {"", "{", "[]", "{\"outcome\": 3}", "{\"outcome\": \"equal\"}"}) {
     std::ofstream(OnlyFile()) << text;
