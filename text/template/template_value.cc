@@ -134,7 +134,9 @@ class Printer {
   }
   absl::Status Indent() {
     if (!json_ || !json_->indent) return absl::OkStatus();
-    return Put("\n" + std::string(depth_ * *json_->indent, ' '));
+    std::string line(1, '\n');
+    line.append(static_cast<size_t>(depth_ * *json_->indent), ' ');
+    return Put(line);
   }
   absl::Status Enter() {
     ++depth_;
