@@ -121,11 +121,12 @@ OpDef Predicate(Fn fn, std::string_view name, int since, std::string_view doc) {
 }
 
 absl::StatusOr<bool> UsesTanh(const Node& node) {
-  PF_ASSIGN_OR_RETURN(const std::string approximate, node.StringAttribute("approximate", "none"));
-  if (approximate == "tanh") return true;
-  if (approximate == "none") return false;
+  const absl::StatusOr<std::string> approximate = node.StringAttribute("approximate", "none");
+  if (!approximate.ok()) return approximate.status();
+  if (*approximate == "tanh") return true;
+  if (*approximate == "none") return false;
   return AttributeError(node, "approximate",
-                        StrCat("expected none or tanh, got \"", approximate, "\""));
+                        StrCat("expected none or tanh, got \"", *approximate, "\""));
 }
 
 absl::Status RunGelu(KernelArgs& args) {
