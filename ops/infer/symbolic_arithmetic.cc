@@ -8,6 +8,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
+#include "pagefuse/ops/infer/exact_integers.h"
+
 namespace pagefuse {
 
 bool IsNonNegative(const Dim& dim) {
@@ -163,6 +165,10 @@ void PropagateArithmetic(ShapeContext& context) {
   if (!IsInteger(context.input_type(0))) return;
   std::optional<std::vector<Dim>> value = Compute(context);
   if (!value) return;
+  for (Dim& dim : *value) {
+    // What wraps around is another number.
+    if (!HoldsExactly(context.input_type(0), dim, dim)) dim = Dim();
+  }
   const Dim size = output.shape->rank() == 0 ? Dim(1) : (*output.shape)[0];
   if (size == Dim(static_cast<int64_t>(value->size())))
     context.SetOutputValue(0, *std::move(value));

@@ -63,6 +63,7 @@ absl::StatusOr<AttentionCall> AttentionCallOf(const KernelArgs& args) {
   const auto root = static_cast<float>(1.0 / std::sqrt(static_cast<double>(q.size)));
   PF_ASSIGN_OR_RETURN(call.scale, node.FloatAttribute("scale", root));
   PF_ASSIGN_OR_RETURN(call.softcap, node.FloatAttribute("softcap", 0.0f));
+  call.softcap = std::abs(call.softcap);  // c * tanh(x / c) is the same for -c
   PF_ASSIGN_OR_RETURN(const int64_t causal, node.IntAttribute("is_causal", 0));
   call.causal = causal != 0;
   PF_ASSIGN_OR_RETURN(call.left_window, node.IntAttribute("left_window_size", -1));

@@ -8,6 +8,7 @@
 #include "pagefuse/base/packed_types.h"
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/ops/infer/exact_integers.h"
 #include "pagefuse/ops/kernels/numeric/convert.h"
 #include "pagefuse/ops/kernels/numeric/dispatch.h"
 #include "pagefuse/ops/kernels/numeric/packed_elements.h"
@@ -40,9 +41,13 @@ absl::Status InferCastTo(ShapeContext& c, DataType type) {
     return c.AttributeError("round_mode", absl::StrCat("\"", mode, "\" is not known"));
   }
   const Shape* x = c.input_shape(0);
-  const std::optional<std::vector<Dim>> value = c.input_value(0);
-  // Sizes fit in 32 bits; what is narrower may wrap.
-  if (value && IsInteger(type) && BitWidth(type) >= 32) c.SetOutputValue(0, *value);
+  std::optional<std::vector<Dim>> value = c.input_value(0);
+  if (value && IsInteger(type)) {
+    for (Dim& dim : *value) {
+      if (!HoldsExactly(type, dim, dim)) dim = Dim();
+    }
+    c.SetOutputValue(0, *std::move(value));
+  }
   c.SetOutput(0, type, CopyOf(x));
   return absl::OkStatus();
 }

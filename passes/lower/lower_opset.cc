@@ -30,7 +30,9 @@ struct NewAttribute {
   std::string_view op_type, name;
   int64_t since;
 };
-constexpr NewAttribute kNewAttributes[] = {{"Cast", "round_mode", 24},
+constexpr NewAttribute kNewAttributes[] = {{"Attention", "left_window_size", 25},
+                                           {"Attention", "right_window_size", 25},
+                                           {"Cast", "round_mode", 24},
                                            {"QuantizeLinear", "precision", 23},
                                            {"DequantizeLinear", "output_dtype", 23}};
 
@@ -149,7 +151,9 @@ absl::Status CallNewer(Graph& graph, OpsetImports& opsets, int64_t target, CallB
 }
 
 absl::Status LowerGraph(Graph& graph, OpsetImports& opsets, int64_t target, CallBodies& bodies) {
-  if (OpsetOf(opsets, "") <= target) return absl::OkStatus();
+  // An attribute may be newer than the opset that the passes write.
+  if (OpsetOf(opsets, "") < target) opsets[""] = target;
+  if (OpsetOf(opsets, "") == target) return absl::OkStatus();
   WriteConstantsAsTensors(graph);
   WidenTypes(graph);
   if (target < kBitCastOpset) PF_RETURN_IF_ERROR(LowerBits(graph));
@@ -187,8 +191,10 @@ absl::StatusOr<bool> LowerAll(Model& model, PassContext& context) {
   }
   const int64_t from = OpsetOf(model.opset_imports, "");
   const bool is_written = FindMetadata(model.metadata, kWrittenFromOpset).has_value();
-  if (is_written || (from <= target && model.functions.empty())) return false;
-  target = std::max(target, Blocked(model, target, context));
+  if (is_written) return false;
+  const int64_t needed = Blocked(model, target, context);
+  if (from <= target && needed <= from && model.functions.empty()) return false;
+  target = std::max(target, needed);
   const std::set<Value*> kept = KeptFloat8(model);
   PF_RETURN_IF_ERROR(Lower(model, target));
   for (Value* value : kept) value->set_dtype(DataType::kFloat8E4M3FN);

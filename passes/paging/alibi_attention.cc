@@ -19,6 +19,8 @@ namespace {
 using ports::Attention;
 using ports::Where;
 
+constexpr double kLowBesideBias = -1e9;
+
 // Scores, or a mask, without the linear bias that was added to them.
 class BiasTaker {
  public:
@@ -77,7 +79,8 @@ class BiasTaker {
     for (int branch : {Where::kTrue, Where::kFalse}) {
       const int other = branch == Where::kTrue ? Where::kFalse : Where::kTrue;
       const auto low = NumberOf(where.input(other));
-      if (!low || !HidesBesideSoftmax(*low)) continue;
+      // A bias grows with the sequence: what hides beside it lies below all that it may come to.
+      if (!low || !(*low <= kLowBesideBias)) continue;
       Value* rest = Without(where.input(branch), depth + 1);
       if (!bias_) return nullptr;
       // All that is left of a mask is that it hides.

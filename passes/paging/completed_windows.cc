@@ -1,5 +1,6 @@
 #include "pagefuse/passes/paging/completed_windows.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -144,7 +145,12 @@ class CompletedWindowsReader {
     constexpr int kMostElements = 1024;
     if (++elements_ > kMostElements) return MatchFailure(element, "fewer sums of choices");
     if (element.From("Cast") && element.producer()->input(0)->dtype() != DataType::kBool) {
-      return PiecesOf(reader_.Operand(element, 0));
+      PF_ASSIGN_OR_RETURN(auto pieces, PiecesOf(reader_.Operand(element, 0)));
+      const bool exact = std::ranges::all_of(pieces, [&](const Piece& piece) {
+        return reader_.ComesOut(element.value->dtype(), piece.form);
+      });
+      if (!exact) return std::vector<Piece>{{{}, FormOf(element)}};
+      return pieces;
     }
     if (element.From("Add") || element.From("Sub")) return PiecesOfSum(element);
     if (!element.From("Where")) return std::vector<Piece>{{{}, FormOf(element)}};

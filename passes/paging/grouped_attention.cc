@@ -7,6 +7,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/passes/analysis/functions/number_ranges.h"
 #include "pagefuse/passes/analysis/indexing/indexing_analysis.h"
 #include "pagefuse/passes/analysis/masks/mask_analysis.h"
 #include "pagefuse/passes/edit/graph_builder.h"
@@ -77,6 +78,13 @@ absl::StatusOr<int64_t> WindowUnderBias(const Node& node, const SymbolicContents
   if (!form.ok()) {
     return unfit(StrCat("expected a mask of padding and distance, got a bias on scores; ",
                         StdView(form.status().message())));
+  }
+  // Of queries and keys that are packed no more is known than that they are near 1.
+  constexpr double kChannels = 256, kLeastScale = 1.0 / 16;
+  const double scale = std::max<double>(FloatOr(node, "scale", 0), kLeastScale);
+  const NumberRange scores = ScoresOf({}, {}, {.count = kChannels, .scale = scale});
+  if (form->low > HidingNumber(scores)) {
+    return unfit(StrCat(form->low, " hides no key from scores that may be as low"));
   }
   const Value* counted = CountedInput(node.input(Gqa::kLengths));
   if (form->padding && form->padding != counted) {

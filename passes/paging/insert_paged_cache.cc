@@ -305,7 +305,8 @@ class PagedCacheInserter {
     PF_ASSIGN_OR_RETURN(float softcap, use.node->FloatAttribute("softcap", 0.0f));
     Attributes attributes = {{"scale", scale}, {"is_causal", 1}};
     if (use.window > 0) attributes.Add("sliding_window", use.window);
-    if (softcap != 0) attributes.Add("softcap", softcap);
+    // c * tanh(x / c) is the same for -c.
+    if (softcap != 0) attributes.Add("softcap", std::abs(softcap));
     return attributes;
   }
 

@@ -267,20 +267,32 @@ class SelectionReader {
 
 }  // namespace
 
-absl::StatusOr<int64_t> MostChosen(IndexingAnalysis& reader, const Node& topk, const Dim& all) {
-  const IndexExpr k = reader.ReadIndex({topk.input(1), {IndexExpr(0)}});
-  if (const auto number = k.number()) return *number;
+namespace {
+
+// The number of what is chosen, of all where these are fewer; nullopt if it is no constant.
+std::optional<int64_t> ConstantNumber(const IndexExpr& k, const Dim& all) {
+  if (const auto number = k.number()) return number;
   if (k.is_constant()) {
-    if (const auto number = NumberInMin(k.constant(), all)) return *number;
+    if (const auto number = NumberInMin(k.constant(), all)) return number;
   }
   const IndexSymbolPtr least = k.symbol();
-  if (least && least->kind == Kind::kMin && least->args.size() == 2) {
-    for (int side : {0, 1}) {
-      const auto number = least->args[side].number();
-      const IndexExpr& other = least->args[1 - side];
-      if (number && other.is_constant() && ProvablyEqual(other.constant(), all)) return *number;
-    }
+  if (!least || least->kind != Kind::kMin || least->args.size() != 2) return std::nullopt;
+  for (int side : {0, 1}) {
+    const auto number = least->args[side].number();
+    const IndexExpr& other = least->args[1 - side];
+    if (number && other.is_constant() && ProvablyEqual(other.constant(), all)) return number;
   }
+  return std::nullopt;
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> MostChosen(IndexingAnalysis& reader, const Node& topk, const Dim& all) {
+  const IndexExpr k = reader.ReadIndex({topk.input(1), {IndexExpr(0)}});
+  const auto number = ConstantNumber(k, all);
+  if (number && *number > 0) return *number;
+  // Where none is chosen, all are hidden alike, which is to see all of them.
+  if (number) return absl::FailedPreconditionError(StrCat(topk.Description(), " chooses no key"));
   return absl::FailedPreconditionError(StrCat("the number of keys that ", topk.Description(),
                                               " chooses is no constant, nor all keys if that "
                                               "is less: got ",

@@ -13,20 +13,23 @@
 // The guard, Where(IsNaN(p), 0, p) on the probabilities p, goes on as Where(IsNaN(y), 0, y) on the
 // result. Softmax makes a whole row NaN if one of its scores is NaN or inf, or all are -inf, and
 // then both forms give a row of zeros: the guarded one because 0 times the values is 0, the fused
-// one because each element of a NaN row of Attention is NaN, and rows that see nothing are 0. They
-// differ only where the exported graph itself has NaN to give: values that are not finite (0 *
-// inf), and keys that are hidden and not finite (inf - inf), which Attention never looks at.
+// one because each element of a NaN row of Attention is NaN, and rows that see nothing are 0. But a
+// hidden key that is not finite makes a row NaN too, and Attention never looks at it: so a guard
+// goes on only where keys are proved to be finite (number_ranges.h). A query that is not finite
+// makes every score of its row so, the visible ones as well.
 #include <algorithm>
 #include <cmath>
 #include <optional>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/passes/analysis/functions/number_ranges.h"
 #include "pagefuse/passes/analysis/indexing/broadcast_proof.h"
 #include "pagefuse/passes/analysis/indexing/indexing_analysis.h"
 #include "pagefuse/passes/analysis/masks/mask_analysis.h"
 #include "pagefuse/passes/edit/graph_builder.h"
 #include "pagefuse/passes/edit/match_failure.h"
+#include "pagefuse/passes/edit/ports.h"
 #include "pagefuse/passes/recognise/recognise.h"
 #include "pagefuse/passes/rewrite/rule.h"
 
@@ -100,10 +103,12 @@ absl::Status DeriveScale(Match& match) {
     return BoundNumber(match, name).value_or(1.0f);
   };
   const float scale = number("factor") * number("second") / number("divisor");
+  // c * tanh(x / c) is the same for -c.
+  const std::optional<float> cap = BoundNumber(match, "softcap");
+  if (cap && (*cap == 0 || !std::isfinite(*cap))) return MatchFailure(*cap, " is no soft cap");
+  const float softcap = std::abs(cap.value_or(0.0f));
   match.attributes["scale"] = {.value = scale, .doc_string = {}, .unknown_fields = {}};
-  if (!match.attributes.contains("softcap")) {
-    match.attributes["softcap"] = {.value = 0.0f, .doc_string = {}, .unknown_fields = {}};
-  }
+  match.attributes["softcap"] = {.value = softcap, .doc_string = {}, .unknown_fields = {}};
   return absl::OkStatus();
 }
 
@@ -211,12 +216,29 @@ bool ShowsEveryQueryAKey(const Match& match, Masking masking) {
 // number that is not the lowest says less of them than the differences between scores.
 absl::Status Hides(const Match& match, Masking masking) {
   const auto low = BoundNumber(match, "low");
-  if (!low || *low <= -1e30f) return absl::OkStatus();
+  if (!low) return absl::OkStatus();
   if (!HidesBesideSoftmax(*low)) {
     return MatchFailure("a score of ", *low, " hides no key");
   }
-  if (ShowsEveryQueryAKey(match, masking)) return absl::OkStatus();
+  const int scores = masking == Masking::kVisible ? ports::Where::kTrue : ports::Where::kFalse;
+  const Node* choice = match.value("masked")->producer();
+  const double from = HidingNumber(NumberRanges(*match.contents).Of(choice->input(scores)));
+  if (*low > from) {
+    return MatchFailure("a score of ", *low,
+                        " hides no key beside scores that may be as low: ", from, " would");
+  }
+  if (HidesScore(*low) || ShowsEveryQueryAKey(match, masking)) return absl::OkStatus();
   return MatchFailure("a score of ", *low, " hides no key from a query that may see none");
+}
+
+// See the head of the file.
+absl::Status GuardSeesNoHiddenKeys(const Match& match) {
+  if (!match.value("broken")) return absl::OkStatus();
+  const Value& keys = *match.value("k");
+  if (NumberRanges(*match.contents).Of(&keys).finite()) return absl::OkStatus();
+  return MatchFailure(keys,
+                      ", which is not proved to be finite: the guard against NaN would not "
+                      "see hidden keys");
 }
 
 Rule AttentionRule(const std::string& name, Masking masking) {
@@ -237,6 +259,7 @@ Rule AttentionRule(const std::string& name, Masking masking) {
   return rule
       .Where("hidden scores are low",
              [masking](const Match& match) { return Hides(match, masking); })
+      .Where("a guard against NaN sees what the op sees", GuardSeesNoHiddenKeys)
       .Derive(DeriveScale)
       .ReplaceWith([masking](const Match& match, Graph& graph, Node* anchor) {
         return FusedAttention(match, graph, anchor, masking);

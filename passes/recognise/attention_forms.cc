@@ -13,6 +13,7 @@
 #include <optional>
 #include <vector>
 
+#include "pagefuse/passes/analysis/functions/number_ranges.h"
 #include "pagefuse/passes/analysis/indexing/indexing_analysis.h"
 #include "pagefuse/passes/analysis/masks/mask_analysis.h"
 #include "pagefuse/passes/edit/graph_builder.h"
@@ -51,7 +52,11 @@ std::optional<Masked> MaskedBy(const Node* add, const SymbolicContents& contents
 std::optional<Masked> ChosenBy(const Node* where, const SymbolicContents& contents) {
   if (!where || !where->Is("Where")) return std::nullopt;
   const auto low = NumberOf(where->input(ports::Where::kFalse));
-  const bool chooses = low && HidesBesideSoftmax(*low) &&
+  const auto hides = [&] {
+    const Value* scores = where->input(ports::Where::kTrue);
+    return *low <= HidingNumber(NumberRanges(contents).Of(scores));
+  };
+  const bool chooses = low && HidesBesideSoftmax(*low) && hides() &&
                        AnalyseMask(where->input(ports::Where::kCondition), contents).ok();
   if (!chooses) return std::nullopt;
   return Masked{where->input(ports::Where::kTrue), where->input(ports::Where::kCondition),
@@ -101,6 +106,8 @@ bool ChooseByMask(Graph& graph, Node* difference, const SymbolicContents& conten
   if (!hidden.mask || !HidesBesideSoftmax(-*NumberOf(hidden.low))) return false;
   Value* scores = OtherOperand(difference->input(0)->producer(), "Mul", hidden.mask);
   if (!scores || scores->dtype() != DataType::kFloat) return false;
+  // 0 times what is not finite is NaN.
+  if (!NumberRanges(contents).Of(scores).finite()) return false;
   GraphBuilder builder(graph, difference, difference->output(0)->name());
   Value* visible = builder.Add("Cast", {hidden.mask}, "to", static_cast<int64_t>(DataType::kBool));
   Value* low = builder.Float(static_cast<float>(-*NumberOf(hidden.low)));

@@ -11,9 +11,11 @@
 // been read over all of them, and a padding mask of another length is cut or repeated, as the graph
 // cut or repeated it.
 #include <algorithm>
+#include <cmath>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/passes/analysis/functions/number_ranges.h"
 #include "pagefuse/passes/analysis/indexing/broadcast_proof.h"
 #include "pagefuse/passes/analysis/masks/mask_analysis.h"
 #include "pagefuse/passes/edit/graph_builder.h"
@@ -69,6 +71,23 @@ absl::Status CheckLimits(const MaskForm& form, const Lengths& lengths) {
                         " are visible, but the past has ", lengths.past.ToString()));
   }
   return absl::OkStatus();
+}
+
+// OK if what the mask adds hides keys, whatever their scores are.
+absl::Status CheckHides(const Node& node, const MaskForm& form, const SymbolicContents& contents) {
+  if (std::isinf(form.low)) return absl::OkStatus();
+  NumberRanges ranges(contents);
+  const Value* key = node.input(Attention::kKey);
+  const auto size = key->shape()->back(0).constant();
+  const double count = size ? static_cast<double>(*size) : 1 << 16;
+  PF_ASSIGN_OR_RETURN(const float scale, node.FloatAttribute("scale", 1 / std::sqrt(count)));
+  PF_ASSIGN_OR_RETURN(const float softcap, node.FloatAttribute("softcap", 0));
+  const NumberRange scores = ScoresOf(ranges.Of(node.input(Attention::kQuery)), ranges.Of(key),
+                                      {.count = count, .scale = scale, .softcap = softcap});
+  const double from = HidingNumber(scores);
+  if (form.low <= from) return absl::OkStatus();
+  return Unfit(StrCat("expected numbers that hide keys from scores that may be as low, up to ",
+                      from, ", got ", form.low));
 }
 
 // The number of keys that a query sees at most, 0 for all.
@@ -151,6 +170,7 @@ absl::Status Rewrite(Graph& graph, Node* node, const SymbolicContents& contents)
   }
   PF_ASSIGN_OR_RETURN(const Lengths lengths, LengthsOf(*node));
   PF_RETURN_IF_ERROR(CheckLimits(form, lengths));
+  PF_RETURN_IF_ERROR(CheckHides(*node, form, contents));
   PF_ASSIGN_OR_RETURN(const int64_t window, WindowOf(form));
   const bool hides_nothing = !form.upper && !form.lower && !form.padding;
   if (hides_nothing && !Reaches(node->input(Attention::kMask), 0, lengths.keys, contents)) {

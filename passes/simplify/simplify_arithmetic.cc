@@ -41,6 +41,8 @@ bool RemoveNeutral(Node& node, Peephole& peephole) {
 
 // Clip with one bound is a maximum or a minimum.
 bool ClipToMaxOrMin(Node& node, Peephole& peephole) {
+  // Bounds of older forms are attributes.
+  if (node.attribute("min") || node.attribute("max")) return false;
   Value* low = node.input(ports::Clip::kLow);
   Value* high = node.input(ports::Clip::kHigh);
   if ((low == nullptr) == (high == nullptr)) {

@@ -1,5 +1,7 @@
 // Random inputs that a decoder graph can make sense of.
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -10,6 +12,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/kernels/numeric/dispatch.h"
+#include "pagefuse/passes/edit/constants.h"
 #include "pagefuse/passes/verify/compare_models.h"
 
 namespace pagefuse {
@@ -153,10 +156,33 @@ std::optional<int64_t> IndexedSize(const Value& value, const Sizes& sizes, int d
   return smallest;
 }
 
+// Numbers beside those that the graph compares with, or bounds others by, on both sides of each.
+std::vector<float> PointsBeside(const Graph& graph) {
+  constexpr double kLeast = 1, kMost = 100, kStep = 1.0 / 16;
+  constexpr size_t kMostPoints = 64;
+  std::set<float> points;
+  for (const auto& node : graph.nodes()) {
+    for (const Value* input : node->inputs()) {
+      const Tensor* constant = input ? input->initializer() : nullptr;
+      if (!constant || !IsFloatingPoint(constant->dtype())) continue;
+      const auto number = ScalarNumber(*constant);
+      if (!number || !(std::abs(*number) >= kLeast && std::abs(*number) <= kMost)) continue;
+      if (points.size() >= kMostPoints) break;
+      for (const double factor : {1 - kStep, 1 + kStep}) {
+        points.insert(
+            {static_cast<float>(*number * factor), static_cast<float>(-*number * factor)});
+      }
+    }
+  }
+  return {points.begin(), points.end()};
+}
+
 class FeedMaker {
  public:
   FeedMaker(const Graph& graph, int attempt, int sample)
-      : sizes_(ChooseSizes(graph, attempt)), random_(20240501 + attempt + 1000 * sample) {
+      : sizes_(ChooseSizes(graph, attempt)),
+        points_(PointsBeside(graph)),
+        random_(20240501 + attempt + 1000 * sample) {
     // In a packed batch the first tensor of data has one row a token.
     for (const Value* input : graph.inputs()) {
       if (packed_tokens_ > 0 || !input->shape().has_value() || input->shape()->empty()) continue;
@@ -184,22 +210,34 @@ class FeedMaker {
   }
 
  private:
-  // Floats around zero, small integers, booleans that are mostly true; bytes of codes that are
-  // finite in every format.
+  // Floats around zero and beside bounds, small integers and the ends of signed ones, booleans that
+  // are mostly true; bytes of codes that are finite in every format.
   absl::Status FillNumbers(Tensor& tensor) {
+    constexpr int64_t kEvery = 8;  // element is beside a bound
     std::normal_distribution<float> normal;
     std::uniform_int_distribution<int> bytes(0, 100);
     return DispatchType(tensor.dtype(), [&]<typename T>() {
+      int64_t place = 0;
       for (T& x : tensor.mutable_values<T>()) {
+        const bool beside = ++place % kEvery == 0;
         if constexpr (std::is_same_v<T, bool>) {
           x = bytes(random_) < 80;
         } else if constexpr (std::is_integral_v<T>) {
           x = static_cast<T>(bytes(random_));
+          using Ends = std::numeric_limits<T>;
+          if (beside && sizeof(T) == 1 && Ends::is_signed) {
+            x = place % (2 * kEvery) == 0 ? Ends::min() : Ends::max();
+          }
         } else {
-          x = ConvertElement<T>(normal(random_));
+          const float near = normal(random_);
+          x = ConvertElement<T>(beside && !points_.empty() ? PointBeside() : near);
         }
       }
     });
+  }
+
+  float PointBeside() {
+    return points_[std::uniform_int_distribution<size_t>(0, points_.size() - 1)(random_)];
   }
 
   absl::Status FillIndices(const Value& input, Tensor& tensor) {
@@ -236,6 +274,7 @@ class FeedMaker {
   static constexpr int64_t kSmall = 4;  // for integers that index nothing
 
   Sizes sizes_;
+  std::vector<float> points_;
   int64_t packed_tokens_ = 0;
   std::mt19937 random_;
 };

@@ -1,9 +1,11 @@
 #include "pagefuse/passes/analysis/attention/attention_match.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/passes/analysis/attention/attention_parts.h"
+#include "pagefuse/passes/analysis/functions/number_ranges.h"
 #include "pagefuse/passes/edit/match_failure.h"
 #include "pagefuse/passes/rewrite/pattern.h"
 
@@ -236,10 +238,33 @@ std::vector<Node*> AttentionNodes(const Graph& graph) {
   return nodes;
 }
 
+namespace {
+
+// Numbers that hide keys are beyond all scores.
+absl::Status CheckHides(const IndexingAnalysis& reader, const AttentionMatch& match) {
+  if (std::isinf(reader.highest_hiding())) return absl::OkStatus();
+  NumberRanges ranges(reader.contents());
+  NumberRange keys = NumberRange::Between(match.key.number, match.key.number, 1);
+  for (const Element& factor : match.key.others) keys = Product(keys, ranges.Of(factor.value));
+  const auto count = match.e ? match.e->extent.constant() : std::nullopt;
+  constexpr double kMostChannels = 1 << 16;
+  const ScoreScale scale = {.count = count ? static_cast<double>(*count) : kMostChannels,
+                            .scale = match.scale,
+                            .softcap = match.softcap};
+  const double low = HidingNumber(ScoresOf(ranges.Of(match.query.value), keys, scale));
+  if (reader.highest_hiding() <= low) return absl::OkStatus();
+  return MatchFailure(*match.output.value, ": ", reader.highest_hiding(),
+                      " hides no key from scores that may be as low");
+}
+
+}  // namespace
+
 absl::StatusOr<AttentionMatch> ReadAttention(IndexingAnalysis& reader, Value* output,
                                              const AxisSplits& split) {
   reader.HideFrom(kLowBesideSoftmax);
-  return MatchReader(reader, output).Read(split);
+  PF_ASSIGN_OR_RETURN(AttentionMatch match, MatchReader(reader, output).Read(split));
+  PF_RETURN_IF_ERROR(CheckHides(reader, match));
+  return match;
 }
 
 absl::Status CheckNoBias(const AttentionMatch& match) {

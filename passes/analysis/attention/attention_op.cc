@@ -59,7 +59,7 @@ class OpReader {
     PF_ASSIGN_OR_RETURN(const float scale, node.FloatAttribute("scale", static_cast<float>(usual)));
     PF_ASSIGN_OR_RETURN(const float softcap, node.FloatAttribute("softcap", 0));
     match_.scale *= scale;
-    match_.softcap = softcap;
+    match_.softcap = std::abs(softcap);
     return absl::OkStatus();
   }
 

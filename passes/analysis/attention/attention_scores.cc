@@ -152,9 +152,10 @@ class ScoreReader {
       divisor = reader_.Number(reader_.Operand(inner, 1));
       capped = reader_.Operand(inner, 0);
     }
-    if (!cap || !(*cap > 0))
-      return MatchFailure(*scores.value, ": its soft cap is no positive number");
-    match_.softcap = *cap;
+    if (!cap || *cap == 0 || !std::isfinite(*cap))
+      return MatchFailure(*scores.value, ": its soft cap is no finite number but 0");
+    // c * tanh(x / c) is the same for -c.
+    match_.softcap = std::abs(*cap);
     if (!divisor) {
       // The factor 1 / cap may have gone into the scale.
       match_.scale *= *cap;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "pagefuse/ops/infer/exact_integers.h"
 #include "pagefuse/passes/analysis/indexing/factors.h"
 #include "pagefuse/passes/edit/graph_edit.h"
 
@@ -90,15 +91,22 @@ class BiasReader {
   }
 
   // By how much an integer grows from key to key.
-  std::optional<int64_t> ReadPlace(Element element, LinearBias& bias) {
-    while (element.From("Cast")) element = reader_.Operand(element, 0);
-    if (const Value* mask = CountedMask(element)) {
+  std::optional<int64_t> ReadPlace(const Element& place, LinearBias& bias) {
+    if (const Value* mask = CountedMask(place)) {
       if (bias.padding && bias.padding != mask) return std::nullopt;
       bias.padding = mask;
       return 1;
     }
-    if (element.From("Abs")) return ReadDistance(reader_.Operand(element, 0));
-    return Growth(reader_.ReadIndex(element));
+    Element element = place;
+    bool exact = true;
+    while (element.From("Cast")) {
+      exact = exact && HoldsExactly(element.value->dtype(), 0, value_->shape()->back(0));
+      element = reader_.Operand(element, 0);
+    }
+    if (element.From("Abs")) {
+      return exact ? ReadDistance(reader_.Operand(element, 0)) : std::nullopt;
+    }
+    return Growth(reader_.ReadIndex(place));
   }
 
   // The coefficient of the key, if all else is the same for the row.
@@ -123,12 +131,25 @@ class BiasReader {
 
   // The mask whose ones are counted up to the key, less some number.
   const Value* CountedMask(Element element) {
+    // What stands behind a type has to come out in it: counts, less all numbers that may be taken off
+    // before.
+    std::vector<DataType> types;
+    double most = 0;
     while (element.From("Cast") || element.From("Sub") || element.From("Add")) {
-      const bool cast = element.From("Cast");
-      if (!cast && !reader_.Number(reader_.Operand(element, 1))) return nullptr;
+      types.push_back(element.value->dtype());
+      if (!element.From("Cast")) {
+        const auto number = reader_.Number(reader_.Operand(element, 1));
+        if (!number || !(std::abs(*number) < kMostTaken)) return nullptr;
+        most += std::ceil(std::abs(*number));
+      }
       element = reader_.Operand(element, 0);
     }
-    if (!element.From("CumSum") || element.at.size() != 2) return nullptr;
+    types.push_back(element.value->dtype());
+    const Dim off(static_cast<int64_t>(most));
+    const Dim least = most == 0 ? Dim(0) : Dim(0) - off, last = value_->shape()->back(0) + off;
+    const bool exact =
+        std::ranges::all_of(types, [&](DataType type) { return HoldsExactly(type, least, last); });
+    if (!exact || !element.From("CumSum") || element.at.size() != 2) return nullptr;
     const Node& sums = *element.producer();
     const auto axis = KnownInts(sums.input(1), reader_.contents());
     const IndexSymbolPtr along = element.at[1].symbol();
@@ -191,6 +212,8 @@ class BiasReader {
     }
     return slopes;
   }
+
+  static constexpr double kMostTaken = 1 << 20;
 
   IndexingAnalysis reader_;
   Value* value_;

@@ -16,12 +16,20 @@ bool IsLastAxis(const Node& node, const Value& of, int64_t fallback) {
   return rank > 0 && NormalAxis(IntOr(node, "axis", fallback), rank) == rank - 1;
 }
 
+// The largest of each row, as the softmax runs.
+bool IsLargestOfRows(const Node& most, const SymbolicContents& contents) {
+  const auto reduced = most.Is("ReduceMax") ? ReducedBy(most, contents) : std::nullopt;
+  return reduced && IntOr(most, "keepdims", 1) != 0 &&
+         reduced->axis + 1 == reduced->value->shape()->rank();
+}
+
 // What the softmax is of, before the largest of each row is taken off, which changes nothing.
-const Node* JoinedScores(const Node& softmax) {
+const Node* JoinedScores(const Node& softmax, const SymbolicContents& contents) {
   const Node* node = softmax.input(0)->producer();
   if (node && node->Is("Sub")) {
     const Node* most = node->input(1)->producer();
-    const bool shifts = most && most->Is("ReduceMax") && most->input(0) == node->input(0);
+    const bool shifts =
+        most && IsLargestOfRows(*most, contents) && most->input(0) == node->input(0);
     node = shifts ? node->input(0)->producer() : nullptr;
   }
   return node && node->Is("Concat") ? node : nullptr;
@@ -39,7 +47,7 @@ bool CutsLast(const Node& slice, const Value& scores, const SymbolicContents& co
 
 std::optional<SinkMatch> SinkMatchAt(Node* softmax, const SymbolicContents& contents) {
   if (!softmax->Is("Softmax") || !IsLastAxis(*softmax, *softmax->input(0), -1)) return std::nullopt;
-  const Node* joined = JoinedScores(*softmax);
+  const Node* joined = JoinedScores(*softmax, contents);
   if (!joined || joined->num_inputs() != 2 || !IsLastAxis(*joined, *joined->output(0), 0)) {
     return std::nullopt;
   }

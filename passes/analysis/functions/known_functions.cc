@@ -29,8 +29,6 @@ Value* WriteE4m3Values(GraphBuilder& builder, Value* x) {
   return Cast(builder, BitCast(builder, x, DataType::kFloat8E4M3FN), DataType::kFloat);
 }
 
-// Cast saturates beyond what Clip does here, but the codes of an exporter may end at -127: rows
-// that are scaled by their own largest number have no other.
 Value* WriteInt8(GraphBuilder& builder, Value* x) {
   Value* clipped = builder.Add("Clip", {x, builder.Float(-128), builder.Float(127)});
   return Cast(builder, clipped, DataType::kInt8);
@@ -93,10 +91,14 @@ Tensor E4m3Points() {
   return Floats(std::move(points));
 }
 
-// Up to what a row that is scaled by its largest number reaches.
+// Beyond both ends, too: codes that end at -127 are others.
 Tensor Int8Points() {
   std::vector<float> values;
-  for (int code = -127; code <= 127; ++code) values.push_back(static_cast<float>(code));
+  for (int code = -129; code <= 129; ++code) values.push_back(static_cast<float>(code));
+  for (float large : {200.0f, 255.0f, 256.0f, 1000.0f, 1e10f}) {
+    values.insert(values.end(), {large, -large});
+  }
+  std::sort(values.begin(), values.end());
   return Floats(PointsAround(values));
 }
 

@@ -40,9 +40,9 @@ class ProbeWriter {
       case ProbeRole::kLogSums:
         return Encoded(std::move(tensor), LogSums(size));
       case ProbeRole::kFactors:
-        return Encoded(std::move(tensor), Numbers(size, 2.0f, IsFine(port)));
+        return Encoded(std::move(tensor), Numbers(size, Scale(), IsFine(port)));
       case ProbeRole::kScale: {
-        std::vector<float> scales = Numbers(size, 2.0f, IsFine(port));
+        std::vector<float> scales = Numbers(size, Scale(), IsFine(port));
         for (float& scale : scales) scale = std::abs(scale);
         return Encoded(std::move(tensor), scales);
       }
@@ -135,7 +135,7 @@ class ProbeWriter {
 
   // In an exact round no two rows have the same score, and each run of a row another rank.
   std::vector<float> Scores(int64_t size, int64_t row, bool fine) {
-    if (!round_.exact) return Numbers(size, kLargestScore, fine);
+    if (!round_.exact) return Numbers(size, Largest(kLargestScore), fine);
     std::vector<float> scores(size);
     std::vector<std::pair<int64_t, int64_t>> ranks(row / kExactRun + 1);
     for (auto& [step, first] : ranks) {
@@ -148,6 +148,10 @@ class ProbeWriter {
     }
     return scores;
   }
+
+  // So that half of the numbers lie beyond a bound.
+  float Largest(float usual) const { return round_.bound == 0 ? usual : 2 * round_.bound; }
+  float Scale() const { return std::min(Largest(2), 32.0f); }
 
   // Odd multiples of 2^-bits below `largest`, none 0.
   std::vector<float> Numbers(int64_t size, float largest, bool fine) {
@@ -163,7 +167,7 @@ class ProbeWriter {
 
   std::vector<float> LogSums(int64_t size) {
     constexpr float kInfinity = std::numeric_limits<float>::infinity();
-    std::vector<float> sums = Numbers(size, kLargestScore, /*fine=*/true);
+    std::vector<float> sums = Numbers(size, Largest(kLargestScore), /*fine=*/true);
     for (float& sum : sums) {
       if (Uniform(0, 2) == 0) sum = Signed(kInfinity);
     }

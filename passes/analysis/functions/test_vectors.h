@@ -52,6 +52,8 @@ struct ProbeRound {
   bool all_bits = false;
   bool padding = false;  // every third slot is -1
   bool beyond = false;   // every slot, or block, is the limit itself
+  // Scores, log-sum-exps and scales lie on both sides of this number, and of it negated.
+  float bound = 0;
 };
 
 // One tensor a port.

@@ -3,6 +3,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/passes/analysis/indexing/constant_band.h"
+#include "pagefuse/passes/analysis/indexing/factors.h"
 #include "pagefuse/passes/analysis/indexing/indexing_analysis.h"
 #include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/edit/match_failure.h"
@@ -49,6 +50,15 @@ absl::StatusOr<Conditions> ShownBy(const Element& element, const Tensor& constan
 // A bool as a number.
 bool IsTruth(const Element& element) {
   return element.From("Cast") && element.producer()->input(0)->dtype() == DataType::kBool;
+}
+
+// Whether a cast makes 0 of 0 alone: what is as wide keeps every number, and narrower integers and
+// floats lose some.
+bool KeepsTruth(const Node& cast) {
+  const DataType from = cast.input(0)->dtype(), to = cast.output(0)->dtype();
+  if (from == DataType::kBool || to == DataType::kBool || from == to) return true;
+  if (IsInteger(from)) return !IsInteger(to) || BitWidth(from) <= BitWidth(to);
+  return IsFloatingPoint(from) && IsFloatingPoint(to) && KeepsNumbers(cast);
 }
 
 // 1 where all of some conditions hold, compared with 0 or 1: the conditions, or that one fails.
@@ -124,8 +134,8 @@ absl::StatusOr<Conditions> IndexingAnalysis::ReadConditions(const Element& unres
   if (node == nullptr || node->Is("Concat")) {
     return Conditions{IndexExpr::Of(MakeLoad(element.value, element.at)) - IndexExpr(1)};
   }
-  // Of other numbers the least, or their bits, say nothing.
-  const bool of_units = IsAnyOf(*node, {"BitwiseAnd", "Min", "Max"});
+  // Of other numbers the least, or their bits, say nothing, and products may wrap around to 0.
+  const bool of_units = IsAnyOf(*node, {"BitwiseAnd", "Min", "Max", "Mul"});
   if (of_units && trust_ == Trust::kNothing && !IsZeroOrOne(element)) {
     return MatchFailure(*element.value, " is of more than 0 and 1");
   }
@@ -154,7 +164,7 @@ absl::StatusOr<Conditions> IndexingAnalysis::ReadConditions(const Element& unres
     }
   }
   if (const auto negated = NegatedIn(element)) return ReadNegation(*negated);
-  if (node->Is("Cast")) return ReadTruthOf(Operand(element, 0));
+  if (node->Is("Cast")) return ReadTruthOf(element);
   if (node->Is("Where")) {
     const auto chosen = Number(Operand(element, 1));
     const auto other = Number(Operand(element, 2));
@@ -169,7 +179,11 @@ absl::StatusOr<Conditions> IndexingAnalysis::ReadConditions(const Element& unres
   return ReadComparison(element);
 }
 
-absl::StatusOr<Conditions> IndexingAnalysis::ReadTruthOf(const Element& element) {
+absl::StatusOr<Conditions> IndexingAnalysis::ReadTruthOf(const Element& cast) {
+  const Element element = Operand(cast, 0);
+  if (!KeepsTruth(*cast.producer()) && !IsZeroOrOne(element)) {
+    return MatchFailure(*cast.value, " may make 0 of another number");
+  }
   auto conditions = ReadConditions(element);
   const DataType type = element.value->dtype();
   if (conditions.ok() || (type != DataType::kInt64 && type != DataType::kInt32)) return conditions;

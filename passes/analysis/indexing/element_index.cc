@@ -1,7 +1,12 @@
 // Reads integers as index forms.
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/infer/exact_integers.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
 #include "pagefuse/passes/analysis/indexing/constant_forms.h"
 #include "pagefuse/passes/analysis/indexing/indexing_analysis.h"
 #include "pagefuse/passes/edit/constants.h"
@@ -41,23 +46,23 @@ bool IsLowBits(const IndexExpr& low, const IndexExpr& x) {
   return divisor && (*divisor & (*divisor - 1)) == 0;
 }
 
-// Whether a type holds whatever the form comes to, so that nothing wraps around. Symbols are sizes.
-bool Holds(DataType type, const IndexExpr& form) {
-  constexpr double kLongest = 1 << 24;  // no sequence is longer
-  if (!IsInteger(type)) return true;
-  const double most = std::ldexp(1.0, BitWidth(type) - (IsSigned(type) ? 1 : 0));
-  const double least = IsSigned(type) ? -most : 0;
-  const Dim lower = form.Lower(), upper = form.Upper();
-  if (!lower.known() || !upper.known()) {
-    // What is cast is a mask, of 0 and 1, or no index.
-    return type == DataType::kInt64 ||
-           (form.symbol() && form.symbol()->kind == IndexSymbol::Kind::kLoad);
+// The number as a cast to the type makes it; nullopt if that depends on who computes it.
+std::optional<double> AsType(double number, DataType type) {
+  if (type == DataType::kBool) return number != 0 ? 1 : 0;
+  if (IsInteger(type)) {
+    const double whole = std::trunc(number);
+    const auto held = ExactIntegers(type);
+    const bool fits = held && held->least <= whole && whole <= held->most;
+    return fits ? std::optional(whole) : std::nullopt;
   }
-  double low = static_cast<double>(lower.offset()), high = static_cast<double>(upper.offset());
-  for (const auto& [symbol, factor] : lower.terms()) low += kLongest * std::min<int64_t>(factor, 0);
-  for (const auto& [symbol, factor] : upper.terms())
-    high += kLongest * std::max<int64_t>(factor, 0);
-  return least <= low && high < most;
+  if (type == DataType::kDouble) return number;
+  if (!IsFloatingPoint(type) || BitWidth(type) < 8) return std::nullopt;
+  const auto single = static_cast<float>(number);
+  std::array<uint8_t, sizeof(float)> bytes = {};
+  double rounded = 0;
+  const bool done = EncodeFromFloat(type, &single, 1, bytes.data()).ok() &&
+                    DecodeToDouble(type, bytes.data(), 1, &rounded).ok();
+  return done ? std::optional(rounded) : std::nullopt;
 }
 
 std::optional<IndexExpr> WholeNumber(std::optional<double> number) {
@@ -97,6 +102,26 @@ IndexExpr IndexingAnalysis::Greater(const IndexExpr& a, const IndexExpr& b) cons
   return MaxOf(a, b);
 }
 
+bool IndexingAnalysis::ComesOut(DataType type, const IndexExpr& form) const {
+  const Dim lower = form.Lower(), upper = form.Upper();
+  if (lower.known() && upper.known()) return HoldsExactly(type, lower, upper);
+  // What is cast is a mask, of 0 and 1, or no index.
+  const IndexSymbolPtr symbol = form.symbol();
+  if (symbol && symbol->kind == IndexSymbol::Kind::kLoad) return type != DataType::kBool;
+  switch (type) {
+    case DataType::kInt64:
+    case DataType::kFloat:
+    case DataType::kDouble:
+      return true;
+    case DataType::kInt32:
+    case DataType::kUint32:
+    case DataType::kUint64:
+      return trust_ == Trust::kExporter;
+    default:
+      return false;
+  }
+}
+
 IndexExpr IndexingAnalysis::ReadIndex(const Element& unresolved) {
   const Reading reading(*this);
   // A size that is known needs not be followed.
@@ -108,8 +133,9 @@ IndexExpr IndexingAnalysis::ReadIndex(const Element& unresolved) {
   if (auto constant = ReadConstant(element)) return *constant;
   if (element.producer() != nullptr && !reading.TooLong()) {
     const auto form = ReadArithmetic(element);
-    const bool wraps = form && trust_ == Trust::kNothing && !Holds(element.value->dtype(), *form);
-    if (form && !wraps && form->Length() <= kLongestForm) return *form;
+    if (form && ComesOut(element.value->dtype(), *form) && form->Length() <= kLongestForm) {
+      return *form;
+    }
   }
   return IndexExpr::Of(MakeLoad(element.value, element.at));
 }
@@ -175,6 +201,8 @@ std::optional<IndexExpr> IndexingAnalysis::ReadArithmetic(const Element& element
     return form;
   }
   if (node.Is("Clip")) {
+    // Bounds of older forms are attributes.
+    if (node.attribute("min") || node.attribute("max")) return std::nullopt;
     IndexExpr form = OperandIndex(element, 0);
     if (node.input(ports::Clip::kLow))
       form = Greater(form, OperandIndex(element, ports::Clip::kLow));
@@ -224,6 +252,8 @@ std::optional<IndexExpr> IndexingAnalysis::ReadShare(const Element& product) {
     const auto factor = Number(Operand(product, side));
     const double inverse = factor && *factor > 0 ? 1 / *factor : 0;
     if (inverse < 1 || inverse != std::floor(inverse) || inverse > (1 << 20)) continue;
+    // The inverse of another number is rounded, and so is the product.
+    if (!std::has_single_bit(static_cast<uint64_t>(inverse))) continue;
     return DivMod(OperandIndex(product, 1 - side), Dim(static_cast<int64_t>(inverse))).first;
   }
   return std::nullopt;
@@ -351,7 +381,10 @@ std::optional<double> IndexingAnalysis::Number(const Element& unresolved) {
     }
     return std::nullopt;
   }
-  if (element.From("Cast")) return Number(Operand(element, 0));
+  if (element.From("Cast")) {
+    const auto number = Number(Operand(element, 0));
+    return number ? AsType(*number, element.value->dtype()) : std::nullopt;
+  }
   if (element.From("Neg")) {
     const auto negated = Number(Operand(element, 0));
     return negated ? std::optional<double>(-*negated) : std::nullopt;

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_split.h"
 
+#include "pagefuse/ops/infer/exact_integers.h"
 #include "pagefuse/passes/edit/constants.h"
 #include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/edit/ports.h"
@@ -160,7 +161,12 @@ std::optional<Product> ReducedProductOf(IndexingAnalysis& reader, const Element&
 
 bool KeepsNumbers(const Node& cast) {
   const DataType from = cast.input(0)->dtype(), to = cast.output(0)->dtype();
-  if (!IsFloatingPoint(from) || from == to || to == DataType::kDouble) return true;
+  if (from == to) return true;
+  if (!IsFloatingPoint(from)) {
+    return HoldsNumbersOf(to, from);
+  }
+  if (!IsFloatingPoint(to)) return false;
+  if (to == DataType::kDouble) return true;
   if (to == DataType::kFloat) return from != DataType::kDouble;
   return BitWidth(from) == 8 && BitWidth(to) == 16;
 }

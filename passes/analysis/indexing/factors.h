@@ -12,7 +12,7 @@ struct Factors {
   std::vector<Element> others;  // no products, casts of floats or quantised numbers themselves
 };
 
-// Whether a cast of floats rounds none of them; true for a cast of integers.
+// Whether a cast keeps every number of the type that it casts from.
 bool KeepsNumbers(const Node& cast);
 
 enum class Casts { kFollow, kKeep };

@@ -3,6 +3,8 @@
 // `pool[table[b, n / 4], n mod 4, h, d]`, however an exporter writes it.
 #pragma once
 
+#include <algorithm>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -64,16 +66,28 @@ class IndexingAnalysis {
   // Input `index` of the elementwise node that computes the element, at the same place, from its
   // source.
   Element Operand(const Element& element, int index);
-  // The element as an integer; what is not understood is a load.
+  // The element as an integer; what is not understood, wraps around or is rounded is a load.
   IndexExpr ReadIndex(const Element& element);
+  // Whether numbers of the type hold whatever the form comes to (ops/infer/exact_integers.h).
+  bool ComesOut(DataType type, const IndexExpr& form) const;
   // The form where the axis is at another place, its loads read there.
   IndexExpr ReadAt(const IndexExpr& form, const IndexSymbolPtr& axis, const IndexExpr& place);
   // What holds wherever the following readings are looked at: their choices and limits follow it.
   void Assume(const Conditions& conditions);
   // What is added to scores hides them from here on: by default what is as low as a lowest float.
   // Beside a softmax what exp makes nothing of is enough.
-  void HideFrom(double low) { low_ = low; }
-  bool Hides(double value) const { return value <= low_; }
+  void HideFrom(double low) {
+    low_ = low;
+    highest_ = -std::numeric_limits<double>::infinity();
+  }
+  bool Hides(double value) {
+    if (!(value <= low_)) return false;
+    highest_ = std::max(highest_, value);
+    return true;
+  }
+  // The highest of the numbers that were taken to hide since HideFrom. Whether they do depends on the
+  // scores, which are not known here (HidingNumber in functions/number_ranges.h).
+  double highest_hiding() const { return highest_; }
   // The value holds that number everywhere, whatever the graph says of it.
   void TakeAs(const Value* value, double number) { numbers_[value] = number; }
   // What symbols stand for where lengths are compared.
@@ -189,8 +203,8 @@ class IndexingAnalysis {
   bool Assumed(const Conditions& conditions) const;
   IndexExpr Greater(const IndexExpr& a, const IndexExpr& b) const;
   absl::StatusOr<Conditions> ReadComparison(const Element& element);
-  // Where a bool, or a number, is true.
-  absl::StatusOr<Conditions> ReadTruthOf(const Element& element);
+  // Where what is cast, a bool or a number, is true.
+  absl::StatusOr<Conditions> ReadTruthOf(const Element& cast);
   absl::StatusOr<Conditions> ReadHidingProduct(const Element& product);
   std::optional<Element> NegatedIn(const Element& element);
 
@@ -206,6 +220,7 @@ class IndexingAnalysis {
   int depth_ = 0;  // of counted axes
   absl::flat_hash_set<std::string> assumed_;
   double low_ = kLowScore;
+  double highest_ = -std::numeric_limits<double>::infinity();
 };
 
 // What a reduction along one axis reads.
@@ -222,7 +237,7 @@ std::optional<Reduced> ReducedBy(const Node& node, const SymbolicContents& conte
 // A score that much below others has no part in a softmax, nor among the best.
 inline bool HidesScore(double value) { return value <= kLowScore; }
 // In a softmax it has none either that exporters write less low: -1e9, or -1e4 as GPT-2 and BERT have
-// it; e^-104 is 0 in float.
+// it, where the scores are not as large themselves.
 inline constexpr double kLowBesideSoftmax = -1e4;
 inline bool HidesBesideSoftmax(double value) { return value <= kLowBesideSoftmax; }
 

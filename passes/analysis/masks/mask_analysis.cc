@@ -6,6 +6,7 @@
 #include <string>
 
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/ops/infer/exact_integers.h"
 #include "pagefuse/passes/analysis/indexing/indexing_analysis.h"
 #include "pagefuse/passes/edit/match_failure.h"
 
@@ -41,6 +42,7 @@ Element CountedInput(IndexingAnalysis& reader, const IndexExpr& count) {
     const Element sum{symbol->tensor, symbol->args};
     const auto reduced = ReducedBy(*sum.producer(), reader.contents());
     if (!reduced || reduced->axis != 1) return {};
+    if (!HoldsExactly(symbol->tensor->dtype(), 0, reduced->length)) return {};
     const IndexExpr place = IndexExpr::Of(reader.NewAxis(reduced->length));
     summand = reader.Source(reduced->At(sum, place));
     while (summand.From("Cast")) summand = reader.Operand(summand, 0);
@@ -74,6 +76,7 @@ class FormReader {
       if (!seen.insert(condition.Key()).second) continue;
       PF_RETURN_IF_ERROR(Sort(condition));
     }
+    form_.low = reader_.highest_hiding();
     return form_;
   }
 

@@ -2,6 +2,7 @@
 // query, key) indices.
 #pragma once
 
+#include <limits>
 #include <optional>
 
 #include "absl/status/statusor.h"
@@ -23,6 +24,9 @@ struct MaskForm {
   Dim padding_batch, padding_keys;
   bool padding_is_indexed = false;
   bool padding_is_counted = false;  // its ones are counted: as many of the first keys are visible
+  // The highest of the numbers that are added to hide keys; that scores are no match for it is left
+  // to whoever knows them (HidingNumber in functions/number_ranges.h).
+  double low = -std::numeric_limits<double>::infinity();
 };
 
 // The mask input [B, T] of which attention-mask left `mask`: as booleans [B, 1, 1, T], cut or

@@ -87,6 +87,23 @@ std::vector<int64_t> Divisors(const std::vector<Node*>& nodes) {
   return divisors;
 }
 
+std::vector<float> BoundsOf(const std::vector<Node*>& nodes) {
+  constexpr float kLeast = 0.5f, kMost = 1e4f;
+  constexpr size_t kMostBounds = 8;
+  std::vector<float> bounds;
+  for (const Node* node : nodes) {
+    for (const Value* input : node->inputs()) {
+      const Tensor* constant = input ? ConstantOf(input) : nullptr;
+      if (!constant || !IsFloatingPoint(constant->dtype())) continue;
+      const auto number = static_cast<float>(std::abs(ScalarNumber(*constant).value_or(0)));
+      if (number >= kLeast && number <= kMost && bounds.size() < kMostBounds) {
+        AddOnce(number, bounds);
+      }
+    }
+  }
+  return bounds;
+}
+
 std::vector<int64_t> IntegersOf(const std::vector<Node*>& nodes) {
   std::vector<int64_t> integers = {0};
   for (const Node* node : nodes) {

@@ -26,4 +26,8 @@ std::vector<int64_t> Divisors(const std::vector<Node*>& nodes);
 // count up from below 0, and 0; each once.
 std::vector<int64_t> IntegersOf(const std::vector<Node*>& nodes);
 
+// Floats of one element between 1/2 and 10^4 that the nodes read, without their sign, each once and no
+// more than a few: results may be another function beyond them.
+std::vector<float> BoundsOf(const std::vector<Node*>& nodes);
+
 }  // namespace pagefuse

@@ -7,6 +7,7 @@
 #include "pagefuse/ir/text/text.h"
 #include "pagefuse/ops/evaluate/evaluate.h"
 #include "pagefuse/passes/edit/match_failure.h"
+#include "pagefuse/passes/fuse/equivalent/attribute_numbers.h"
 #include "pagefuse/passes/rewrite/pattern.h"
 
 namespace pagefuse {
@@ -17,8 +18,8 @@ constexpr int64_t kMaxPortBytes = int64_t{1} << 28;
 
 // Magnitudes at which scales are at their floor, around it, and far from it. Where sums may be
 // exact, a round follows in which they are, and so large that nothing that is added to them shows; where
-// rows are copied, one in which floats have all their bits.
-std::vector<ProbeRound> Rounds(bool narrow, const Draft& draft) {
+// rows are copied, one in which floats have all their bits. Scores lie on both sides of each constant.
+std::vector<ProbeRound> Rounds(bool narrow, const ComputedRegion& region, const Draft& draft) {
   std::vector<ProbeRound> rounds = {{.seed = 1, .exponent = 0}, {.seed = 2, .exponent = 3}};
   for (int exponent : {-13, -33, -9, 9, 30, -100}) {
     // What float16 cannot hold says nothing.
@@ -26,6 +27,7 @@ std::vector<ProbeRound> Rounds(bool narrow, const Draft& draft) {
     rounds.push_back({.seed = static_cast<uint32_t>(200 + exponent), .exponent = exponent});
   }
   rounds.push_back({.seed = 3, .zero = true});
+  for (const float bound : BoundsOf(region.nodes)) rounds.push_back({.seed = 8, .bound = bound});
   if (draft.copies_rows) rounds.push_back({.seed = 7, .exponent = 1, .all_bits = true});
   if (draft.has_exact_sums) rounds.push_back({.seed = 6, .exponent = 12, .exact = true});
   return rounds;
@@ -213,7 +215,7 @@ absl::StatusOr<FoundText> FindSameText(const ComputedRegion& region, const Compa
     left.emplace_back(text, std::move(model));
   }
   if (left.empty()) return MatchFailure("there is nothing to compare with");
-  for (const ProbeRound& round : Rounds(comparison.narrow(), draft)) {
+  for (const ProbeRound& round : Rounds(comparison.narrow(), region, draft)) {
     const absl::Status same = Narrow(comparison, round, left);
     if (same.ok()) continue;
     if (!left.empty()) return same;

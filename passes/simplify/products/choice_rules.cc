@@ -1,6 +1,9 @@
 // Rules for selections and powers that exporters compute by other ops.
 #include <array>
+#include <cmath>
+#include <optional>
 
+#include "pagefuse/passes/analysis/functions/number_ranges.h"
 #include "pagefuse/passes/edit/ports.h"
 #include "pagefuse/passes/simplify/arithmetic_rules.h"
 #include "pagefuse/passes/simplify/products/product_rules.h"
@@ -10,13 +13,18 @@ namespace {
 
 using ports::Where;
 
-// a < b ? b : a
-bool ChoiceByComparisonToMax(Node& node, Peephole& peephole) {
+// What a choice between the operands of a comparison is: a < b ? b : a is the greater one.
+struct Extreme {
+  Value* first = nullptr;
+  Value* second = nullptr;
+  bool least = false;
+};
+std::optional<Extreme> ExtremeOf(const Node& node) {
   const Node* condition = node.input(Where::kCondition)->producer();
-  if (!condition) return false;
+  if (!condition) return std::nullopt;
   const bool less = condition->Is("Less") || condition->Is("LessOrEqual");
   const bool greater = condition->Is("Greater") || condition->Is("GreaterOrEqual");
-  if (!less && !greater) return false;
+  if (!less && !greater) return std::nullopt;
   const std::array chosen = {node.input(Where::kTrue), node.input(Where::kFalse)};
   for (int first : {0, 1}) {
     if (!AreTheSame(chosen[first], condition->input(0)) ||
@@ -24,10 +32,13 @@ bool ChoiceByComparisonToMax(Node& node, Peephole& peephole) {
       continue;
     }
     // a < b ? a : b
-    const bool least = (first == 0) == less;
-    return peephole.ReplaceByNode(node, least ? "Min" : "Max", {chosen[first], chosen[1 - first]});
+    return Extreme{chosen[first], chosen[1 - first], (first == 0) == less};
   }
-  return false;
+  return std::nullopt;
+}
+
+bool ReplaceByExtreme(Node& node, const Extreme& of, Peephole& peephole) {
+  return peephole.ReplaceByNode(node, of.least ? "Min" : "Max", {of.first, of.second});
 }
 
 }  // namespace
@@ -42,9 +53,14 @@ bool PowToSqrt(Node& node, Peephole& peephole) {
   const auto exponent = NumberOf(node.input(1));
   if (!exponent || !IsFloatingPoint(node.input(0)->dtype())) return false;
   if (!SameShapes(node.output(0), node.input(0))) return false;
-  if (*exponent == 0.5) return peephole.ReplaceByNode(node, "Sqrt", {node.input(0)});
   if (*exponent == -1) return peephole.ReplaceByNode(node, "Reciprocal", {node.input(0)});
-  if (*exponent != -0.5) return false;
+  if (std::abs(*exponent) != 0.5) return false;
+  // The power of minus infinity is infinite, or 0, and the root of it is NaN.
+  NumberRanges ranges(peephole.contents());
+  const bool same = ranges.NeverNegative(node.input(0)) ||
+                    ranges.Of(node.input(0)).least > -NumberRange::kInfinity;
+  if (!same) return false;
+  if (*exponent == 0.5) return peephole.ReplaceByNode(node, "Sqrt", {node.input(0)});
   Value* root = peephole.AddNode(node, "Sqrt", {node.input(0)});
   return peephole.ReplaceByNode(node, "Reciprocal", {root});
 }
@@ -59,13 +75,19 @@ bool MaxToAbs(Node& node, Peephole& peephole) {
   return false;
 }
 
-// Floats may be NaN, which is less than nothing and the maximum of everything.
 bool WhereToMax(Node& node, Peephole& peephole) {
-  return IsInteger(node.output(0)->dtype()) && ChoiceByComparisonToMax(node, peephole);
+  const auto extreme = IsInteger(node.output(0)->dtype()) ? ExtremeOf(node) : std::nullopt;
+  return extreme && ReplaceByExtreme(node, *extreme, peephole);
 }
 
+// Floats may be NaN, which is less than nothing and the maximum of everything: both have to be
+// proved to be none.
 bool ChoiceToMax(Node& node, Peephole& peephole) {
-  return IsFloatingPoint(node.output(0)->dtype()) && ChoiceByComparisonToMax(node, peephole);
+  const auto extreme = IsFloatingPoint(node.output(0)->dtype()) ? ExtremeOf(node) : std::nullopt;
+  if (!extreme) return false;
+  NumberRanges ranges(peephole.contents());
+  return !ranges.Of(extreme->first).nan && !ranges.Of(extreme->second).nan &&
+         ReplaceByExtreme(node, *extreme, peephole);
 }
 
 bool WhereToCast(Node& node, Peephole& peephole) {

@@ -102,7 +102,7 @@ ScaledOperand ScaledOf(Value* operand) {
   if (!node || !node->Is("Mul") || !IsReadOnce(inner)) return scaled;
   for (int side : {0, 1}) {
     const auto number = ScalarOf(node->input(side));
-    if (!number) continue;
+    if (!number || !std::isfinite(*number)) continue;
     scaled.value = node->input(1 - side);
     scaled.number = *number;
     scaled.factor = node->input(side);

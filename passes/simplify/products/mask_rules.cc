@@ -1,5 +1,7 @@
 
+#include "pagefuse/ops/infer/exact_integers.h"
 #include "pagefuse/ops/kernels/numeric/convert.h"
+#include "pagefuse/passes/analysis/functions/number_ranges.h"
 #include "pagefuse/passes/edit/constants.h"
 #include "pagefuse/passes/edit/ports.h"
 #include "pagefuse/passes/simplify/products/product_rules.h"
@@ -60,6 +62,8 @@ bool ProductWithBoolToWhere(Node& node, Peephole& peephole) {
     Value* x = node.input(1 - side);
     // Weights of one or none are products elsewhere too.
     if (!condition || BoolBehind(x)) continue;
+    // 0 times what is not finite is NaN.
+    if (!NumberRanges(peephole.contents()).Of(x).finite()) continue;
     Value* zero = ZeroOrOne(peephole, node.output(0)->dtype(), false);
     return zero && peephole.ReplaceByNode(node, "Where", {condition, x, zero});
   }
@@ -92,6 +96,18 @@ bool OneLessBoolToNot(Node& node, Peephole& peephole) {
   return peephole.ReplaceByNode(node, "Cast", {opposite}, {{"to", node.output(0)->dtype()}});
 }
 
+namespace {
+
+// Whether a sum of ones comes out in its type, as many as there are.
+bool CountsExactly(const Node& sum) {
+  const Shape* shape = ShapeOf(sum.input(0));
+  Dim count(1);
+  for (int axis = 0; shape && axis < shape->rank(); ++axis) count = count * (*shape)[axis];
+  return shape && HoldsExactly(sum.output(0)->dtype(), 0, count);
+}
+
+}  // namespace
+
 bool CountOfBools(Node& node, Peephole& peephole) {
   // As floats, and an integer again.
   const Node* sum = node.input(0)->producer();
@@ -100,7 +116,7 @@ bool CountOfBools(Node& node, Peephole& peephole) {
     return false;
   }
   Value* condition = BoolBehind(sum->input(0));
-  if (!condition) return false;
+  if (!condition || !CountsExactly(*sum)) return false;
   Value* numbers = peephole.AddNode(node, "Cast", {condition}, {{"to", *node.attribute("to")}});
   std::vector<Value*> inputs(sum->inputs().begin(), sum->inputs().end());
   inputs[0] = numbers;
@@ -196,6 +212,8 @@ bool RepeatToExpand(Node& node, Peephole& peephole) {
 }
 
 bool NegationToNeg(Node& node, Peephole& peephole) {
+  // Unsigned integers wrap around, and Neg has none.
+  if (IsInteger(node.output(0)->dtype()) && !IsSigned(node.output(0)->dtype())) return false;
   if (node.Is("Sub")) {
     return NumberOf(node.input(0)) == 0 && SameShapes(node.output(0), node.input(1)) &&
            peephole.ReplaceByNode(node, "Neg", {node.input(1)});

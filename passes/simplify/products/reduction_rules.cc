@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "pagefuse/passes/analysis/functions/number_ranges.h"
 #include "pagefuse/passes/edit/axes.h"
 #include "pagefuse/passes/edit/constants.h"
 #include "pagefuse/passes/simplify/products/product_rules.h"
@@ -86,7 +87,8 @@ bool ProductThatPicks(Node& node, Peephole& peephole) {
   if (!matrix || !shape || shape->rank() < 2 || matrix->rank() != 2) return false;
   if (matrix->dtype() != DataType::kFloat || matrix->size() > kMostElements) return false;
   const std::vector<int64_t> rows = PickedRows(*matrix);
-  if (rows.empty()) return false;
+  // 0 times what is not finite is NaN.
+  if (rows.empty() || !NumberRanges(peephole.contents()).Of(node.input(0)).finite()) return false;
   Value* at = peephole.Ints("places", rows);
   return peephole.ReplaceByNode(node, "Gather", {node.input(0), at}, {{"axis", shape->rank() - 1}});
 }

@@ -1,0 +1,615 @@
+#include "pagefuse/passes/analysis/functions/number_range_rules.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/container/flat_hash_map.h"
+
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/passes/edit/constants.h"
+#include "pagefuse/passes/edit/graph_edit.h"
+#include "pagefuse/passes/edit/op_types.h"
+#include "pagefuse/passes/edit/ports.h"
+#include "pagefuse/passes/rewrite/pattern.h"
+
+namespace pagefuse {
+namespace {
+
+constexpr double kInfinity = NumberRange::kInfinity;
+constexpr double kLongest = 1 << 23;
+
+// --- moves, choices, casts ---
+
+// Elements of input 0 as they are, some of them, or numbers between them.
+bool PassesOn(const Node& node) {
+  return IsViewNode(node) ||
+         IsAnyOf(node, {"Identity", "Transpose", "Expand", "Slice", "Split", "Gather", "GatherND",
+                        "GatherElements", "Tile", "Cast", "CastLike", "Dropout", "TopK",
+                        "ReduceMean", "ReduceMax", "ReduceMin"});
+}
+
+NumberRange SameRule(const RangeNode& n) { return n.in(0); }
+
+// Whether an output of the graph is what a past and new rows are joined to.
+bool IsPast(const Value& input, const Value& joined) {
+  const bool given = input.is_input() && !input.initializer();
+  return given && (joined.is_output() || std::ranges::any_of(joined.uses(), [](const Use& use) {
+                     return use.node->Is("Identity") && use.node->output(0)->is_output();
+                   }));
+}
+
+NumberRange ConcatRule(const RangeNode& n) {
+  std::optional<NumberRange> all;
+  for (int i = 0; i < n.node.num_inputs(); ++i) {
+    const bool past = n.node.num_inputs() == 2 && i == 0;
+    if (past && IsPast(*n.node.input(0), *n.node.output(0))) continue;
+    all = all ? Join(*all, n.in(i)) : n.in(i);
+  }
+  return all.value_or(NumberRange::Any());
+}
+
+// A cache of a fixed length, into which rows are written.
+NumberRange WrittenRule(const RangeNode& n) {
+  const bool past = IsPast(*n.node.input(0), *n.node.output(0));
+  return past ? Join(n.in(1), NumberRange::Between(0, 0, 0)) : Join(n.in(0), n.in(1));
+}
+
+NumberRange PadRule(const RangeNode& n) { return Join(n.in(0), n.in(2)); }
+NumberRange ScatterRule(const RangeNode& n) { return Join(n.in(0), n.in(2)); }
+NumberRange TriluRule(const RangeNode& n) { return Join(n.in(0), NumberRange::Between(0, 0, 0)); }
+
+NumberRange CopiesOfOneRule(const RangeNode& n) {
+  const Attribute* value = n.node.attribute("value");
+  const Tensor* tensor = value ? std::get_if<Tensor>(&value->value) : nullptr;
+  const double number = tensor ? ScalarNumber(*tensor).value_or(NAN) : 0;
+  if (std::isnan(number)) return NumberRange::Any();
+  return NumberRange::Between(number, number, std::abs(number));
+}
+
+// What is left of `x` where it is compared and found greater, or not greater, than `bound`.
+NumberRange Compared(NumberRange x, const NumberRange& bound, bool greater, bool holds) {
+  if (greater) x.least = std::max(x.least, bound.least);
+  if (!greater) x.most = std::min(x.most, bound.most);
+  // No comparison with NaN holds.
+  x.nan = x.nan && !holds;
+  return x;
+}
+
+// What a branch of Where may be by its condition: Where(IsNaN(x), y, x) is no NaN, and
+// Where(Greater(x, 20), x, y) is x above 20.
+NumberRange ChosenRule(const RangeNode& n, int branch) {
+  const NumberRange x = n.in(branch);
+  const Value* chosen = n.node.input(branch);
+  const bool holds = branch == ports::Where::kTrue;
+  const Node* test = n.node.input(ports::Where::kCondition)->producer();
+  if (!test) return x;
+  if (test->Is("IsNaN") && test->input(0) == chosen && !holds) {
+    return {.least = x.least, .most = x.most, .nan = false, .typical = x.typical};
+  }
+  const bool greater = IsAnyOf(*test, {"Greater", "GreaterOrEqual"});
+  if (!greater && !IsAnyOf(*test, {"Less", "LessOrEqual"})) return x;
+  for (const int side : {0, 1}) {
+    if (test->input(side) != chosen) continue;
+    const NumberRange bound = n.ranges.Input(*test, 1 - side);
+    return bound.nan ? x : Compared(x, bound, (greater == holds) == (side == 0), holds);
+  }
+  return x;
+}
+
+NumberRange WhereRule(const RangeNode& n) {
+  return Join(ChosenRule(n, ports::Where::kTrue), ChosenRule(n, ports::Where::kFalse));
+}
+
+// --- one operand ---
+
+NumberRange NegRule(const RangeNode& n) { return Negated(n.in(0)); }
+
+NumberRange AbsRule(const RangeNode& n) {
+  NumberRange x = n.in(0);
+  const double most = x.magnitude();
+  x.least = x.may_be_zero() ? 0 : std::min(std::abs(x.least), std::abs(x.most));
+  x.most = most;
+  return x;
+}
+
+// A function that grows with its operand.
+template <double (*kFunction)(double)>
+NumberRange GrowingRule(const RangeNode& n) {
+  const NumberRange x = n.in(0);
+  return {.least = kFunction(x.least),
+          .most = kFunction(x.most),
+          .nan = x.nan,
+          .typical = std::abs(kFunction(x.typical))};
+}
+
+double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+double Relu(double x) { return std::max(x, 0.0); }
+double Tanh(double x) { return std::tanh(x); }
+double Erf(double x) { return std::erf(x); }
+double Floor(double x) { return std::floor(x); }
+double Ceil(double x) { return std::ceil(x); }
+double Round(double x) { return std::nearbyint(x); }
+double Softplus(double x) { return std::log1p(std::exp(std::min(x, 700.0))) + Relu(x - 700); }
+
+// Floats end long before doubles do.
+double Exp(double x) { return x > 88.7 ? kInfinity : std::exp(x); }
+
+NumberRange SqrtRule(const RangeNode& n) {
+  const NumberRange x = n.in(0);
+  return {.least = std::sqrt(std::max(x.least, 0.0)),
+          .most = std::sqrt(std::max(x.most, 0.0)),
+          .nan = x.nan || !x.never_negative(),
+          .typical = std::sqrt(x.typical)};
+}
+
+NumberRange LogRule(const RangeNode& n) {
+  const NumberRange x = n.in(0);
+  return {.least = x.least > 0 ? std::log(x.least) : -kInfinity,
+          .most = std::log(std::max(x.most, 0.0)),
+          .nan = x.nan || !x.never_negative(),
+          .typical = 1 + std::abs(std::log(std::max(x.typical, 1e-30)))};
+}
+
+NumberRange ReciprocalRule(const RangeNode& n) {
+  return Quotient(NumberRange::Between(1, 1, 1), n.in(0));
+}
+
+NumberRange WaveRule(const RangeNode& n) {
+  NumberRange wave = NumberRange::Between(-1, 1, 0.7);
+  wave.nan = !n.in(0).finite();
+  return wave;
+}
+
+// x times a number from 0 to 1 that falls to 0 where x does.
+NumberRange Gated(const NumberRange& x) {
+  return {.least = -std::abs(std::min(x.least, 0.0)),
+          .most = std::max(x.most, 0.0),
+          .nan = x.nan || x.may_be_infinite(),
+          .typical = x.typical};
+}
+
+NumberRange GatedRule(const RangeNode& n) { return Gated(n.in(0)); }
+
+// x with a bias.
+NumberRange GatedBiasRule(const RangeNode& n) {
+  return Gated(n.node.input(1) ? Sum(n.in(0), n.in(1)) : n.in(0));
+}
+
+// Elu, Selu, Celu, LeakyRelu and ThresholdedRelu: x, or less of it below 0.
+NumberRange LeakyRule(const RangeNode& n) {
+  constexpr double kMostOfDefaults = 1.76;  // Selu's
+  const double alpha = std::abs(n.node.FloatAttribute("alpha", 1).value_or(1));
+  const double gamma = std::abs(n.node.FloatAttribute("gamma", kMostOfDefaults).value_or(1));
+  const double most = std::max({1.0, alpha, alpha * gamma, gamma});
+  const NumberRange x = n.in(0);
+  return {.least = x.least < 0 ? -most * std::max(1.0, -x.least) : 0,
+          .most = most * std::max(x.most, 0.0),
+          .nan = x.nan,
+          .typical = x.typical};
+}
+
+NumberRange HardSigmoidRule(const RangeNode& n) {
+  NumberRange x = NumberRange::Between(0, 1, 0.5);
+  x.nan = n.in(0).nan;
+  return x;
+}
+
+NumberRange SignRule(const RangeNode& n) {
+  NumberRange sign = NumberRange::Between(-1, 1, 1);
+  sign.nan = n.in(0).nan;
+  return sign;
+}
+
+NumberRange PowRule(const RangeNode& n) {
+  const NumberRange x = n.in(0);
+  const Tensor* tensor = ConstantOf(n.node.input(1));
+  const auto exponent = tensor ? ScalarNumber(*tensor) : std::nullopt;
+  if (!exponent) return NumberRange::Any();
+  const double typical = std::pow(x.typical, *exponent);
+  if (*exponent > 0 && std::fmod(*exponent, 2) == 0) {
+    return {
+        .least = 0, .most = std::pow(x.magnitude(), *exponent), .nan = x.nan, .typical = typical};
+  }
+  if (*exponent > 0 && (x.never_negative() || *exponent == std::floor(*exponent))) {
+    return {.least = std::pow(x.least, *exponent),
+            .most = std::pow(x.most, *exponent),
+            .nan = x.nan,
+            .typical = typical};
+  }
+  if (*exponent < 0 && x.least > 0) {
+    return {.least = std::pow(x.most, *exponent),
+            .most = std::pow(x.least, *exponent),
+            .nan = x.nan,
+            .typical = typical};
+  }
+  return NumberRange::Any();
+}
+
+NumberRange ClipRule(const RangeNode& n) {
+  NumberRange x = n.in(0);
+  for (const int i : {1, 2}) {
+    if (!n.node.input(i)) continue;
+    const NumberRange bound = n.in(i);
+    if (i == 1) x.least = std::max(x.least, bound.least), x.most = std::max(x.most, bound.most);
+    if (i == 2) x.least = std::min(x.least, bound.least), x.most = std::min(x.most, bound.most);
+    x.nan = x.nan || bound.nan;
+  }
+  x.typical = std::min(x.typical, x.magnitude());
+  return x;
+}
+
+// --- two operands ---
+
+NumberRange AddRule(const RangeNode& n) {
+  NumberRange sum = n.in(0);
+  for (int i = 1; i < n.node.num_inputs(); ++i) sum = Sum(sum, n.in(i));
+  return sum;
+}
+
+// Less the largest of a row, of which not all is minus infinity (SoftmaxRule).
+NumberRange SubRule(const RangeNode& n) {
+  const NumberRange x = n.in(0), y = n.in(1);
+  const Node* largest = n.node.input(1)->producer();
+  if (!largest || !largest->Is("ReduceMax") || largest->input(0) != n.node.input(0)) {
+    return Sum(x, Negated(y));
+  }
+  return {.least = x.least - x.most,
+          .most = 0,
+          .nan = x.nan || x.most == kInfinity,
+          .typical = x.typical};
+}
+
+NumberRange MulRule(const RangeNode& n) {
+  NumberRange product = Product(n.in(0), n.in(1));
+  if (n.node.input(0) == n.node.input(1)) {
+    product.least = 0;
+    // Infinity squared is no NaN.
+    product.nan = n.in(0).nan;
+  }
+  return product;
+}
+
+template <bool kLargest>
+NumberRange ExtremeRule(const RangeNode& n) {
+  NumberRange x = n.in(0);
+  for (int i = 1; i < n.node.num_inputs(); ++i) {
+    const NumberRange y = n.in(i);
+    x = {.least = kLargest ? std::max(x.least, y.least) : std::min(x.least, y.least),
+         .most = kLargest ? std::max(x.most, y.most) : std::min(x.most, y.most),
+         .nan = x.nan || y.nan,
+         .typical = Join(x, y).typical};
+  }
+  return x;
+}
+
+// --- sums and norms ---
+
+NumberRange SumRule(const RangeNode& n) {
+  const NumberRange x = n.in(0);
+  return SumOfProducts(x, NumberRange::Between(1, 1, 1), kLongest);
+}
+
+// Probabilities: what they weigh is not larger than the largest.
+bool AreWeights(const Value* value) {
+  const Node* node = value->producer();
+  while (node && (IsViewNode(*node) || IsAnyOf(*node, {"Cast", "Identity", "Dropout"}))) {
+    node = node->input(0)->producer();
+  }
+  if (node && node->Is("Where")) {
+    return AreWeights(node->input(1)) || AreWeights(node->input(2));
+  }
+  if (!node || !node->Is("Softmax") || !node->output(0)->shape()) return false;
+  const int rank = node->output(0)->shape()->rank();
+  return NormalAxis(IntOr(*node, "axis", -1), rank) == rank - 1;
+}
+
+NumberRange ChosenRule(const RangeNode& n, int branch);
+
+// Functions that are above 0 everywhere, down to where floats end.
+bool IsPositive(const RangeNode& n, const Value* value, int depth = 0) {
+  constexpr int kMostSteps = 16;
+  const Node* node = depth < kMostSteps ? value->producer() : nullptr;
+  if (!node) return false;
+  if (IsAnyOf(*node, {"Sigmoid", "Softplus", "Exp"})) return true;
+  if (node->Is("Where")) {
+    return std::ranges::all_of(std::array{ports::Where::kTrue, ports::Where::kFalse}, [&](int i) {
+      return ChosenRule({n.ranges, *node}, i).least > 0 || IsPositive(n, node->input(i), depth + 1);
+    });
+  }
+  return (PassesOn(*node) || node->Is("Sqrt")) && IsPositive(n, node->input(0), depth + 1);
+}
+
+// The shares of numbers in their sum, as experts are weighed, where these are positive or the
+// largest of probabilities: a softmax of N numbers has one of 1 / N at least.
+bool AreShares(const RangeNode& n) {
+  const Value* part = n.node.input(0);
+  const Node* sum = n.node.input(1)->producer();
+  if (!sum || !sum->Is("ReduceSum") || sum->input(0) != part) return false;
+  const auto& shape = n.node.input(1)->shape();
+  const bool of_rows = shape && part->shape() && shape->rank() == part->shape()->rank() &&
+                       shape->back(0).constant() == 1;
+  if (!of_rows) return false;
+  const Node* top = part->producer();
+  const bool largest =
+      top && top->Is("TopK") && part == top->output(0) && IntOr(*top, "largest", 1) != 0;
+  return (largest && AreWeights(top->input(0))) || IsPositive(n, part);
+}
+
+NumberRange DivRule(const RangeNode& n) {
+  if (!AreShares(n)) return Quotient(n.in(0), n.in(1));
+  NumberRange shares = NumberRange::Between(0, 1, 1);
+  shares.nan = n.in(0).nan;
+  return shares;
+}
+
+NumberRange ProductOf(const RangeNode& n, int left, int right, double count) {
+  NumberRange a = n.in(left), b = n.in(right);
+  if (!AreWeights(n.node.input(left))) return SumOfProducts(a, b, count);
+  NumberRange weighed = Join(b, NumberRange::Between(0, 0, 0));
+  weighed.nan = a.nan || b.nan || b.may_be_infinite();
+  return weighed;
+}
+
+NumberRange MatMulRule(const RangeNode& n) { return ProductOf(n, 0, 1, n.Length(0, 0)); }
+
+NumberRange Scaled(const RangeNode& n, std::string_view attribute, const NumberRange& x) {
+  const double factor = n.node.FloatAttribute(std::string(attribute), 1).value_or(1);
+  return Product(x, NumberRange::Between(factor, factor, std::abs(factor)));
+}
+
+// FusedMatMul and Gemm.
+NumberRange ScaledProductRule(const RangeNode& n) {
+  const int summed = IntOr(n.node, "transA", 0) != 0 ? 1 : 0;
+  const NumberRange product = Scaled(n, "alpha", ProductOf(n, 0, 1, n.Length(0, summed)));
+  return n.node.input(2) ? Sum(product, Scaled(n, "beta", n.in(2))) : product;
+}
+
+// As many products as all labels but those of the output have places.
+NumberRange EinsumRule(const RangeNode& n) {
+  if (n.node.num_inputs() != 2) return NumberRange::Any();
+  return SumOfProducts(n.in(0), n.in(1), kLongest);
+}
+
+// As many products as a kernel has places in all channels of its group.
+NumberRange ConvRule(const RangeNode& n) {
+  const auto& kernel = n.node.input(1)->shape();
+  double count = kernel ? 1 : kLongest;
+  for (int axis = 1; kernel && axis < kernel->rank(); ++axis) {
+    count *= static_cast<double>((*kernel)[axis].constant().value_or(kLongest));
+  }
+  const NumberRange product = SumOfProducts(n.in(0), n.in(1), count);
+  return n.node.input(2) ? Sum(product, n.in(2)) : product;
+}
+
+// A row in which all is minus infinity is no row of a token, which sees itself.
+NumberRange SoftmaxRule(const RangeNode& n) {
+  const NumberRange x = n.in(0);
+  NumberRange weights = NumberRange::Between(0, 1, 0.25);
+  weights.nan = x.nan || x.most == kInfinity;
+  return weights;
+}
+
+// x over the root of the mean of its squares, times a weight.
+NumberRange Normed(const RangeNode& n, const NumberRange& x, const NumberRange& weight) {
+  const Shape* shape = n.node.input(0)->shape() ? &*n.node.input(0)->shape() : nullptr;
+  const int64_t rank = shape ? shape->rank() : 0;
+  const bool last = NormalAxis(IntOr(n.node, "axis", -1), rank) == rank - 1;
+  const double largest = std::sqrt(last ? n.Length(0, 0) : kLongest);
+  NumberRange normed = Product(NumberRange::Between(-largest, largest, 1), weight);
+  normed.nan = normed.nan || !x.finite();
+  return normed;
+}
+
+bool HasEpsilon(const Node& node) {
+  const Attribute* epsilon = node.attribute("epsilon");
+  const float* number = epsilon ? std::get_if<float>(&epsilon->value) : nullptr;
+  return !epsilon || (number && *number > 0);
+}
+
+NumberRange NormRule(const RangeNode& n) {
+  if (n.output != 0 || !HasEpsilon(n.node)) return NumberRange::Any();
+  const NumberRange normed = Normed(n, n.in(0), n.in(1));
+  return n.node.Is("LayerNormalization") && n.node.input(2) ? Sum(normed, n.in(2)) : normed;
+}
+
+// com.microsoft.Skip(Simplified)LayerNormalization: the norm of a sum, and the sum.
+NumberRange SkipNormRule(const RangeNode& n) {
+  const bool simple = n.node.Is("SkipSimplifiedLayerNormalization", "com.microsoft");
+  const int bias = simple ? 3 : 4;
+  NumberRange sum = Sum(n.in(0), n.in(1));
+  if (n.node.input(bias)) sum = Sum(sum, n.in(bias));
+  if (n.output == 3) return sum;
+  if (n.output != 0 || !HasEpsilon(n.node)) return NumberRange::Any();
+  const NumberRange normed = Normed(n, sum, n.in(2));
+  return !simple && n.node.input(3) ? Sum(normed, n.in(3)) : normed;
+}
+
+// --- attention ---
+
+NumberRange Rotated(const NumberRange& x, const NumberRange& cos, const NumberRange& sin) {
+  NumberRange rotated = Sum(Product(x, cos), Product(x, Join(sin, Negated(sin))));
+  rotated = Join(rotated, x);
+  rotated.typical = x.typical;
+  return rotated;
+}
+
+NumberRange RotaryRule(const RangeNode& n) { return Rotated(n.in(0), n.in(1), n.in(2)); }
+NumberRange MicrosoftRotaryRule(const RangeNode& n) { return Rotated(n.in(0), n.in(2), n.in(3)); }
+
+NumberRange Weighed(const NumberRange& values, bool finite) {
+  NumberRange rows = Join(values, NumberRange::Between(0, 0, 0));
+  rows.nan = !finite;
+  return rows;
+}
+
+// Values weighed; of presents, what they are joined of.
+NumberRange AttentionRule(const RangeNode& n) {
+  using ports::Attention;
+  if (n.output == Attention::kPresentKey) return n.in(Attention::kKey);
+  if (n.output == Attention::kPresentValue) return n.in(Attention::kValue);
+  if (n.output != Attention::kRows) return NumberRange::Any();
+  const bool finite = n.in(Attention::kQuery).finite() && n.in(Attention::kKey).finite() &&
+                      n.in(Attention::kValue).finite();
+  return Weighed(n.in(Attention::kValue), finite);
+}
+
+// Queries may hold keys and values beside.
+NumberRange MicrosoftAttentionRule(const RangeNode& n) {
+  const auto in = [&](int i) { return n.in(n.node.input(i) ? i : 0); };
+  const bool finite = in(0).finite() && in(1).finite() && in(2).finite();
+  return n.output == 0 ? Weighed(in(2), finite) : in(n.output);
+}
+
+NumberRange SinkAttentionRule(const RangeNode& n) {
+  return Weighed(n.in(2), n.in(0).finite() && n.in(1).finite() && n.in(2).finite());
+}
+
+// Rows weighed by a softmax.
+NumberRange WindowCompressRule(const RangeNode& n) {
+  return Weighed(n.in(0), n.in(0).finite() && n.in(1).finite());
+}
+
+// Sigmoids, and shares.
+NumberRange HyperConnectionMixRule(const RangeNode& n) {
+  const double most = std::max(2.0f, n.node.FloatAttribute("post_factor", 2).value_or(2));
+  NumberRange x = NumberRange::Between(0, most, 0.5);
+  x.nan = !n.in(0).finite();
+  return x;
+}
+
+// --- weights of few bits ---
+
+NumberRange DequantiseRule(const RangeNode& n) {
+  NumberRange codes = n.in(0);
+  if (n.node.input(2)) codes = Sum(codes, Negated(n.in(2)));
+  return Product(codes, n.in(1));
+}
+
+// Columns [K] by codes of a few bits and their scales.
+NumberRange CodedProductRule(const RangeNode& n) {
+  constexpr double kMostCode = 255;
+  const NumberRange codes = NumberRange::Between(-kMostCode, kMostCode, 4);
+  NumberRange product = SumOfProducts(n.in(0), Product(codes, n.in(2)), n.Length(0, 0));
+  return n.node.input(5) ? Sum(product, n.in(5)) : product;
+}
+
+NumberRange CodedRowsRule(const RangeNode& n) {
+  constexpr double kMostCode = 255;
+  return Product(NumberRange::Between(-kMostCode, kMostCode, 4), n.in(2));
+}
+
+NumberRange GroupedRule(const RangeNode& n) {
+  return SumOfProducts(n.in(0), n.in(2), n.Length(0, 0));
+}
+
+NumberRange GatedLinearRule(const RangeNode& n) {
+  if (n.node.num_inputs() != 3) return NumberRange::Any();
+  const double count = n.Length(0, 0);
+  const NumberRange gate = SumOfProducts(n.in(0), n.in(1), count);
+  return Product(Join(gate, NumberRange::Between(0, 0, 0)), SumOfProducts(n.in(0), n.in(2), count));
+}
+
+using RangeRules = absl::flat_hash_map<std::string, RangeRule>;
+
+const RangeRules& Rules() {
+  static const auto& rules = *new RangeRules{
+      {".Concat", ConcatRule},
+      {".Pad", PadRule},
+      {".TensorScatter", WrittenRule},
+      {".ScatterND", ScatterRule},
+      {".ScatterElements", ScatterRule},
+      {".Trilu", TriluRule},
+      {".ConstantOfShape", CopiesOfOneRule},
+      {".Where", WhereRule},
+      {".Neg", NegRule},
+      {".Abs", AbsRule},
+      {".Sigmoid", GrowingRule<Sigmoid>},
+      {".Tanh", GrowingRule<Tanh>},
+      {".Erf", GrowingRule<Erf>},
+      {".Relu", GrowingRule<Relu>},
+      {".Floor", GrowingRule<Floor>},
+      {".Ceil", GrowingRule<Ceil>},
+      {".Round", GrowingRule<Round>},
+      {".Softplus", GrowingRule<Softplus>},
+      {".Exp", GrowingRule<Exp>},
+      {".Sqrt", SqrtRule},
+      {".Log", LogRule},
+      {".Reciprocal", ReciprocalRule},
+      {".Sin", WaveRule},
+      {".Cos", WaveRule},
+      {".Gelu", GatedRule},
+      {".Swish", GatedRule},
+      {".Mish", GatedRule},
+      {"com.microsoft.Gelu", GatedRule},
+      {"com.microsoft.FastGelu", GatedBiasRule},
+      {"com.microsoft.BiasGelu", GatedBiasRule},
+      {"com.microsoft.QuickGelu", GatedRule},
+      {".HardSwish", GatedRule},
+      {".HardSigmoid", HardSigmoidRule},
+      {".Elu", LeakyRule},
+      {".Selu", LeakyRule},
+      {".Celu", LeakyRule},
+      {".LeakyRelu", LeakyRule},
+      {".ThresholdedRelu", LeakyRule},
+      {".Sign", SignRule},
+      {".Pow", PowRule},
+      {".Clip", ClipRule},
+      {".Add", AddRule},
+      {".Sum", AddRule},
+      {".Sub", SubRule},
+      {".Mul", MulRule},
+      {".Div", DivRule},
+      {".Max", ExtremeRule<true>},
+      {".Min", ExtremeRule<false>},
+      {".ReduceSum", SumRule},
+      {".CumSum", SumRule},
+      {".MatMul", MatMulRule},
+      {"com.microsoft.FusedMatMul", ScaledProductRule},
+      {".Gemm", ScaledProductRule},
+      {".Einsum", EinsumRule},
+      {".Conv", ConvRule},
+      {".Softmax", SoftmaxRule},
+      {".LayerNormalization", NormRule},
+      {".RMSNormalization", NormRule},
+      {".SimplifiedLayerNormalization", NormRule},
+      {"com.microsoft.SkipLayerNormalization", SkipNormRule},
+      {"com.microsoft.SkipSimplifiedLayerNormalization", SkipNormRule},
+      {".RotaryEmbedding", RotaryRule},
+      {"com.microsoft.RotaryEmbedding", MicrosoftRotaryRule},
+      {".Attention", AttentionRule},
+      {"com.microsoft.GroupQueryAttention", MicrosoftAttentionRule},
+      {"com.microsoft.MultiHeadAttention", MicrosoftAttentionRule},
+      {".DequantizeLinear", DequantiseRule},
+      {"com.microsoft.DequantizeLinear", DequantiseRule},
+      {"com.microsoft.MatMulNBits", CodedProductRule},
+      {"com.microsoft.GatherBlockQuantized", CodedRowsRule},
+      {"pagefuse.SinkAttention", SinkAttentionRule},
+      {"pagefuse.WindowCompress", WindowCompressRule},
+      {"pagefuse.HyperConnectionMix", HyperConnectionMixRule},
+      {"pagefuse.GroupedMatMul", GroupedRule},
+      {"pagefuse.GatedLinear", GatedLinearRule},
+  };
+  return rules;
+}
+
+}  // namespace
+
+double RangeNode::Length(int i, int from_last) const {
+  const Value* value = node.input(i);
+  const auto& shape = value ? value->shape() : std::nullopt;
+  if (!shape || from_last >= shape->rank()) return kLongest;
+  const auto length = shape->back(from_last).constant();
+  return length ? static_cast<double>(*length) : kLongest;
+}
+
+RangeRule FindRangeRule(const Node& node) {
+  if (PassesOn(node)) return SameRule;
+  const auto it = Rules().find(StrCat(node.domain(), ".", node.op_type()));
+  return it == Rules().end() ? nullptr : it->second;
+}
+
+}  // namespace pagefuse

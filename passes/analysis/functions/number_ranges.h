@@ -1,0 +1,51 @@
+// Which numbers the values of a graph hold, as far as the graph proves it: from constants, norms,
+// sigmoids and softmaxes on through products and sums. Rewrites that change what becomes of NaN, of
+// infinities or of signs ask here whether there are any.
+//
+// Taken for granted: inputs of the graph, and constants of more than 2^16 elements, which are sampled,
+// hold finite numbers below 2^16; what a graph joins to a past and gives as its present is what the past was computed
+// by; and numbers do not overflow that are estimated to lie 64 times below the largest of their type.
+#pragma once
+
+#include "absl/container/flat_hash_map.h"
+
+#include "pagefuse/ir/graph/graph.h"
+#include "pagefuse/ops/infer/infer.h"
+#include "pagefuse/passes/analysis/functions/number_range.h"
+
+namespace pagefuse {
+
+// Reads the ranges of one graph while nothing changes it.
+class NumberRanges {
+ public:
+  explicit NumberRanges(const SymbolicContents& contents) : contents_(contents) {}
+
+  NumberRange Of(const Value* value);
+  // Of input `i`; what is omitted is 0.
+  NumberRange Input(const Node& node, int i);
+  // True if the value is 0, above it or NaN by the ops that compute it, whatever is above them.
+  bool NeverNegative(const Value* value, int depth = 0) const;
+
+  const SymbolicContents& contents() const { return contents_; }
+
+ private:
+  NumberRange Read(const Value& value);
+
+  const SymbolicContents& contents_;
+  absl::flat_hash_map<const Value*, NumberRange> known_;
+  int depth_ = 0;
+};
+
+// Scores of attention: scaled products of `count` numbers of queries and keys, under a soft cap
+// unless that is 0.
+struct ScoreScale {
+  double count = 1, scale = 1, softcap = 0;
+};
+NumberRange ScoresOf(const NumberRange& queries, const NumberRange& keys, const ScoreScale& scale);
+
+// The number from which on what is added to scores, or takes their place, hides them beside others in
+// a softmax: e to the difference is 0. Scores count as no larger than proved, nor than 64 times their
+// estimated size.
+double HidingNumber(const NumberRange& scores);
+
+}  // namespace pagefuse
