@@ -87,7 +87,8 @@ TEST(ProbePointsTest, StandWhereTypesStopBeingExact) {
 }
 
 TEST(ProbesTest, CoverEdgesAndIds) {
-  const std::vector<Probe> probes = MakeProbes({.lengths = {30}, .ids = {3}, .positions = {}}, {16}, 8);
+  const std::vector<Probe> probes =
+      MakeProbes({.lengths = {30}, .ids = {3}, .positions = {}}, {16}, 8);
   std::set<size_t> lengths;
   bool pieces = false, batch = false, id = false;
   for (const Probe& probe : probes) {

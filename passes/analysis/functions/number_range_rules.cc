@@ -32,6 +32,11 @@ bool PassesOn(const Node& node) {
                         "ReduceMean", "ReduceMax", "ReduceMin"});
 }
 
+std::optional<double> ConstantNumber(const Value* value) {
+  const Tensor* tensor = value ? ConstantOf(value) : nullptr;
+  return tensor ? ScalarNumber(*tensor) : std::nullopt;
+}
+
 NumberRange SameRule(const RangeNode& n) { return n.in(0); }
 
 // Whether an output of the graph is what a past and new rows are joined to.
@@ -206,8 +211,7 @@ NumberRange SignRule(const RangeNode& n) {
 
 NumberRange PowRule(const RangeNode& n) {
   const NumberRange x = n.in(0);
-  const Tensor* tensor = ConstantOf(n.node.input(1));
-  const auto exponent = tensor ? ScalarNumber(*tensor) : std::nullopt;
+  const auto exponent = ConstantNumber(n.node.input(1));
   if (!exponent) return NumberRange::Any();
   const double typical = std::pow(x.typical, *exponent);
   if (*exponent > 0 && std::fmod(*exponent, 2) == 0) {
@@ -250,17 +254,31 @@ NumberRange AddRule(const RangeNode& n) {
   return sum;
 }
 
+// True for what is no less than any of a row of x: its largest, of that and others the largest, and
+// where that is infinite, or low, 0 in its place.
+bool IsNoLess(const Value* value, const Value* x, int depth = 0) {
+  constexpr int kMostSteps = 4;
+  const Node* node = depth < kMostSteps ? value->producer() : nullptr;
+  if (!node) return false;
+  if (node->Is("ReduceMax")) return node->input(0) == x;
+  if (node->Is("Max")) {
+    return std::ranges::any_of(node->inputs(),
+                               [&](const Value* of) { return IsNoLess(of, x, depth + 1); });
+  }
+  const Node* test =
+      node->Is("Where") ? node->input(ports::Where::kCondition)->producer() : nullptr;
+  if (!test || ConstantNumber(node->input(ports::Where::kTrue)) != 0) return false;
+  const bool low = test->Is("Less") && ConstantNumber(test->input(1)).value_or(1) <= 0;
+  return (low || test->Is("IsInf")) && test->input(0) == node->input(ports::Where::kFalse) &&
+         IsNoLess(test->input(0), x, depth + 1);
+}
+
 // Less the largest of a row, of which not all is minus infinity (SoftmaxRule).
 NumberRange SubRule(const RangeNode& n) {
-  const NumberRange x = n.in(0), y = n.in(1);
-  const Node* largest = n.node.input(1)->producer();
-  if (!largest || !largest->Is("ReduceMax") || largest->input(0) != n.node.input(0)) {
-    return Sum(x, Negated(y));
-  }
-  return {.least = x.least - x.most,
-          .most = 0,
-          .nan = x.nan || x.most == kInfinity,
-          .typical = x.typical};
+  const NumberRange x = n.in(0);
+  if (!IsNoLess(n.node.input(1), n.node.input(0))) return Sum(x, Negated(n.in(1)));
+  return {
+      .least = -kInfinity, .most = 0, .nan = x.nan || x.most == kInfinity, .typical = x.typical};
 }
 
 NumberRange MulRule(const RangeNode& n) {
@@ -481,6 +499,21 @@ NumberRange HyperConnectionMixRule(const RangeNode& n) {
   return x;
 }
 
+// Whether integers are computed of the bits of floats.
+bool OfFloats(const Value* value, int depth = 0) {
+  constexpr int kMostSteps = 16;
+  const Node* node = value->producer();
+  if (!node || IsFloatingPoint(value->dtype())) return false;
+  if (node->Is("BitCast") || depth > kMostSteps) return true;
+  return std::ranges::any_of(
+      node->inputs(), [&](const Value* input) { return input && OfFloats(input, depth + 1); });
+}
+
+// Floats that are kept as bytes, as a cache keeps scales, are as given as others (number_ranges.h).
+NumberRange BitCastRule(const RangeNode& n) {
+  return OfFloats(n.node.input(0)) ? NumberRange::Any() : NumberRanges::OfGiven();
+}
+
 // --- weights of few bits ---
 
 NumberRange DequantiseRule(const RangeNode& n) {
@@ -587,6 +620,7 @@ const RangeRules& Rules() {
       {"com.microsoft.DequantizeLinear", DequantiseRule},
       {"com.microsoft.MatMulNBits", CodedProductRule},
       {"com.microsoft.GatherBlockQuantized", CodedRowsRule},
+      {".BitCast", BitCastRule},
       {"pagefuse.SinkAttention", SinkAttentionRule},
       {"pagefuse.WindowCompress", WindowCompressRule},
       {"pagefuse.HyperConnectionMix", HyperConnectionMixRule},

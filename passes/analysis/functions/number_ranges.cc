@@ -78,6 +78,10 @@ NumberRange OfConstant(const Tensor& tensor) {
 
 }  // namespace
 
+NumberRange NumberRanges::OfGiven() {
+  return NumberRange::Between(-kLargestGiven, kLargestGiven, 1);
+}
+
 NumberRange NumberRanges::Input(const Node& node, int i) {
   const Value* value = node.input(i);
   return value ? Of(value) : NumberRange::Between(0, 0, 0);
@@ -126,7 +130,7 @@ NumberRange NumberRanges::Read(const Value& value) {
     return OfIntegers(value.dtype());
   }
   const bool given = value.is_input() && !value.graph()->parent();
-  return given ? NumberRange::Between(-kLargestGiven, kLargestGiven, 1) : NumberRange::Any();
+  return given ? OfGiven() : NumberRange::Any();
 }
 
 NumberRange ScoresOf(const NumberRange& queries, const NumberRange& keys, const ScoreScale& scale) {

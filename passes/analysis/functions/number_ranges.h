@@ -2,9 +2,10 @@
 // sigmoids and softmaxes on through products and sums. Rewrites that change what becomes of NaN, of
 // infinities or of signs ask here whether there are any.
 //
-// Taken for granted: inputs of the graph, and constants of more than 2^16 elements, which are sampled,
-// hold finite numbers below 2^16; what a graph joins to a past and gives as its present is what the past was computed
-// by; and numbers do not overflow that are estimated to lie 64 times below the largest of their type.
+// Taken for granted: inputs of the graph, and constants of more than 2^16 elements, which are
+// sampled, hold finite numbers below 2^16, also where their bits are kept as bytes; what a graph
+// joins to a past and gives as its present is what the past was computed by; and numbers do not
+// overflow that are estimated to lie 64 times below the largest of their type.
 #pragma once
 
 #include "absl/container/flat_hash_map.h"
@@ -20,6 +21,8 @@ class NumberRanges {
  public:
   explicit NumberRanges(const SymbolicContents& contents) : contents_(contents) {}
 
+  // Floats from outside.
+  static NumberRange OfGiven();
   NumberRange Of(const Value* value);
   // Of input `i`; what is omitted is 0.
   NumberRange Input(const Node& node, int i);
