@@ -26,6 +26,7 @@
 #include "pagefuse/ops/cache/cache_groups.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention.h"
 #include "pagefuse/passes/analysis/attention/stacked_caches.h"
+#include "pagefuse/passes/analysis/functions/number_ranges.h"
 #include "pagefuse/passes/edit/graph_builder.h"
 #include "pagefuse/passes/edit/graph_ports.h"
 #include "pagefuse/passes/edit/ports.h"
@@ -59,6 +60,7 @@ class PagedCacheInserter {
   absl::StatusOr<bool> Run() {
     PF_ASSIGN_OR_RETURN(uses_, FindPagedAttention(model_, contents_));
     if (uses_.empty()) return false;
+    PF_RETURN_IF_ERROR(CheckFinite());
     PF_ASSIGN_OR_RETURN(DecoderInputs inputs, DecoderInputsOf(graph_, uses_));
     PF_ASSIGN_OR_RETURN(const TokenTrace trace, TraceTokensOf(graph_, uses_, inputs, contents_));
     FreeStepNames(graph_);
@@ -95,6 +97,28 @@ class PagedCacheInserter {
     Value* block_table = nullptr;
     Value* slot_mapping = nullptr;
   };
+
+  // What infinities and NaN come to depends on keys that a query does not see, which paged attention
+  // never looks at, and a query whose scores all are minus infinity sees none there.
+  absl::Status CheckFinite() {
+    NumberRanges ranges(contents_);
+    for (const AttentionUse& use : uses_) {
+      const bool guarded = FindNanGuard(*use.node->output(0)).has_value();
+      for (const int port : {Attention::kQuery, Attention::kKey, Attention::kValue}) {
+        // A guard makes nothing of a row of such a query.
+        const Value* input = guarded && port == Attention::kQuery ? nullptr : use.node->input(port);
+        const Value* cause = input ? ranges.CauseOf(input) : nullptr;
+        if (!cause) continue;
+        return Unfit(*use.node, StrCat("expected finite numbers in \"", input->name(),
+                                       "\", got what \"", cause->name(), "\" may be"));
+      }
+      PF_ASSIGN_OR_RETURN(const float scale, use.node->FloatAttribute("scale", 1.0f));
+      if (!std::isfinite(scale)) {
+        return Unfit(*use.node, StrCat("expected a finite scale, got ", scale));
+      }
+    }
+    return absl::OkStatus();
+  }
 
   static CacheGroupKey KeyOf(const AttentionUse& use) {
     return use.window == 0 ? CacheGroupKey::Full() : CacheGroupKey::Window(use.window);

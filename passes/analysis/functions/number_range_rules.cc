@@ -522,28 +522,31 @@ NumberRange DequantiseRule(const RangeNode& n) {
   return Product(codes, n.in(1));
 }
 
-// Columns [K] by codes of a few bits and their scales.
-NumberRange CodedProductRule(const RangeNode& n) {
+// Weights of codes of a few bits, by their scales.
+NumberRange Coded(const NumberRange& scales) {
   constexpr double kMostCode = 255;
-  const NumberRange codes = NumberRange::Between(-kMostCode, kMostCode, 4);
-  NumberRange product = SumOfProducts(n.in(0), Product(codes, n.in(2)), n.Length(0, 0));
+  return Product(NumberRange::Between(-kMostCode, kMostCode, 4), scales);
+}
+
+NumberRange CodedProductRule(const RangeNode& n) {
+  const NumberRange product = SumOfProducts(n.in(0), Coded(n.in(2)), n.Length(0, 0));
   return n.node.input(5) ? Sum(product, n.in(5)) : product;
 }
 
-NumberRange CodedRowsRule(const RangeNode& n) {
-  constexpr double kMostCode = 255;
-  return Product(NumberRange::Between(-kMostCode, kMostCode, 4), n.in(2));
-}
+NumberRange CodedRowsRule(const RangeNode& n) { return Coded(n.in(2)); }
 
 NumberRange GroupedRule(const RangeNode& n) {
-  return SumOfProducts(n.in(0), n.in(2), n.Length(0, 0));
+  const NumberRange weights = n.node.input(3) ? Coded(n.in(3)) : n.in(2);
+  return SumOfProducts(n.in(0), weights, n.Length(0, 0));
 }
 
 NumberRange GatedLinearRule(const RangeNode& n) {
-  if (n.node.num_inputs() != 3) return NumberRange::Any();
-  const double count = n.Length(0, 0);
-  const NumberRange gate = SumOfProducts(n.in(0), n.in(1), count);
-  return Product(Join(gate, NumberRange::Between(0, 0, 0)), SumOfProducts(n.in(0), n.in(2), count));
+  constexpr int kGate = 1, kUp = 2, kGateScales = 3, kUpScales = 4;
+  const auto linear = [&](int weight, int scales) {
+    const NumberRange weights = n.node.input(scales) ? Coded(n.in(scales)) : n.in(weight);
+    return SumOfProducts(n.in(0), weights, n.Length(0, 0));
+  };
+  return Product(Gated(linear(kGate, kGateScales)), linear(kUp, kUpScales));
 }
 
 using RangeRules = absl::flat_hash_map<std::string, RangeRule>;

@@ -98,6 +98,28 @@ NumberRange NumberRanges::Of(const Value* value) {
   return known_[value] = range;
 }
 
+const Value* NumberRanges::CauseOf(const Value* value) {
+  absl::flat_hash_set<const Value*> seen;
+  return CauseOf(value, seen);
+}
+
+const Value* NumberRanges::CauseOf(const Value* value, absl::flat_hash_set<const Value*>& seen) {
+  if (!seen.insert(value).second || seen.size() > kMostDepth || Of(value).finite()) return nullptr;
+  if (ConstantOf(value)) return value;
+  const Node* node = value->producer();
+  if (!node || !FindRangeRule(*node)) return nullptr;
+  bool finite = true;
+  for (const Value* input : node->inputs()) {
+    if (!input || Of(input).finite()) continue;
+    finite = false;
+    if (const Value* cause = CauseOf(input, seen)) return cause;
+  }
+  // Norms and sums, which are never negative, are not 0 but for rows of zeros.
+  const int divisor = node->Is("Div") ? 1 : node->Is("Reciprocal") ? 0 : -1;
+  const bool by_norm = divisor >= 0 && Of(node->input(divisor)).never_negative();
+  return finite && !by_norm ? value : nullptr;
+}
+
 bool NumberRanges::NeverNegative(const Value* value, int depth) const {
   constexpr int kMostSteps = 8;
   if (depth > kMostSteps) return false;

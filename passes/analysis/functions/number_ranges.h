@@ -9,6 +9,7 @@
 #pragma once
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 
 #include "pagefuse/ir/graph/graph.h"
 #include "pagefuse/ops/infer/infer.h"
@@ -29,9 +30,14 @@ class NumberRanges {
   // True if the value is 0, above it or NaN by the ops that compute it, whatever is above them.
   bool NeverNegative(const Value* value, int depth = 0) const;
 
+  // Where infinities or NaN of the value may come from: a constant, or what is computed of finite
+  // numbers. Null where it has none, and where they come from an op of which nothing is known.
+  const Value* CauseOf(const Value* value);
+
   const SymbolicContents& contents() const { return contents_; }
 
  private:
+  const Value* CauseOf(const Value* value, absl::flat_hash_set<const Value*>& seen);
   NumberRange Read(const Value& value);
 
   const SymbolicContents& contents_;

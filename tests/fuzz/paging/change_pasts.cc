@@ -22,6 +22,15 @@ bool PickTwo(const DecoderCase& decoder, Random& random, Two& two) {
   return two.first->dtype() == two.second->dtype();
 }
 
+// Where names do not tell which past a present becomes, the graph does: the exchanged ones.
+void ExchangePairs(DecoderCase& decoder, const Two& two) {
+  const bool told = two.first->name().find("past") != std::string::npos;
+  const auto first = decoder.presents.find(two.first->name());
+  const auto second = decoder.presents.find(two.second->name());
+  if (told || first == decoder.presents.end() || second == decoder.presents.end()) return;
+  std::swap(first->second, second->second);
+}
+
 // What reads a past for its length alone would change nothing.
 std::vector<Use> ReadersOf(const Value& past) {
   std::vector<Use> readers;
@@ -37,6 +46,7 @@ bool ExchangePasts(DecoderCase& decoder, Random& random) {
   const std::vector<Use> firsts = ReadersOf(*two.first), seconds = ReadersOf(*two.second);
   for (const Use& use : firsts) use.node->SetInput(use.index, two.second);
   for (const Use& use : seconds) use.node->SetInput(use.index, two.first);
+  ExchangePairs(decoder, two);
   return !firsts.empty() && !seconds.empty();
 }
 
@@ -62,6 +72,7 @@ bool ExchangePresents(DecoderCase& decoder, Random& random) {
   graph.Rename(first, graph.UniqueName("exchanged"));
   graph.Rename(second, name);
   graph.Rename(first, other);
+  ExchangePairs(decoder, two);
   return true;
 }
 
