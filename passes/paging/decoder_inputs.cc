@@ -1,5 +1,6 @@
 // Identifies the inputs of a decoder by what the graph does with them.
 #include <algorithm>
+#include <functional>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
@@ -34,6 +35,7 @@ struct Reading {
   const Value* of_angles = nullptr;  // likewise, whose rows queries and keys are rotated by
   bool angles = false;               // becomes cos and sin, or chooses rows of them
   bool counted = false;              // is summed along a row, as masks are
+  bool only_summed = true;           // is read for the sum of a row alone
   bool computed_with = false;        // is more than an index of tables
   bool added = true;                 // the rows of tables are added to something alone
   bool more_than_sizes = false;
@@ -95,6 +97,7 @@ void NoteUse(const Use& use, bool only_views, Reading& reading) {
   }
   reading.angles |= IsAngleReader(use);
   reading.counted |= only_views && (use.node->Is("CumSum") || use.node->Is("ReduceSum"));
+  reading.only_summed &= !only_views || IsView(use.node) || use.node->Is("ReduceSum");
 }
 
 Reading ReadingOf(const Value* input) {
@@ -123,9 +126,11 @@ struct Candidate {
 };
 
 // The table is the matrix behind the logits too.
-bool IsTied(const Candidate& candidate) {
-  return std::ranges::any_of(candidate.reading.tables,
-                             [](const Value* table) { return table->uses().size() > 1; });
+bool IsTied(const Candidate* candidate) {
+  return std::ranges::any_of(candidate->reading.tables, [](const Value* table) {
+    return std::ranges::any_of(table->uses(),
+                               [](const Use& use) { return !use.node->Is("Gather"); });
+  });
 }
 
 bool IndexesTheVocabulary(const Graph& graph, const Candidate& candidate) {
@@ -148,41 +153,55 @@ template <typename Test>
 void Narrow(std::vector<const Candidate*>& candidates, Test passes) {
   std::vector<const Candidate*> kept;
   for (const Candidate* candidate : candidates) {
-    if (passes(*candidate)) kept.push_back(candidate);
+    if (passes(candidate)) kept.push_back(candidate);
   }
   if (!kept.empty()) candidates = std::move(kept);
 }
 
-constexpr std::string_view kIds = "input_ids", kPosition = "position";
+constexpr std::string_view kIds = "input_ids", kPosition = "position", kTypes = "token_type";
 
-// Of the inputs that index tables, the one whose table holds the vocabulary. Names decide only
-// between tables that are alike, and where ids index none as they are.
+absl::Status Doubt(const Value& first, const Value& second) {
+  return absl::FailedPreconditionError(
+      StrCat("inputs \"", first.name(), "\" and \"", second.name(), "\" may both be token ids"));
+}
+
+// Of the inputs that index tables, the one whose table holds the vocabulary: it has as many rows as
+// logits have columns, or is the matrix behind the logits. Names decide between tables that are
+// alike, and where ids index none as they are; nothing does where they say the contrary of tables.
 absl::StatusOr<Value*> FindTokens(const Graph& graph, const std::vector<Candidate>& all) {
   std::vector<const Candidate*> candidates, called;
-  const Candidate* position = nullptr;  // called so, and indexes a table all the same
   for (const Candidate& candidate : all) {
-    if (IsNamed(candidate.input, kPosition)) {
-      if (!candidate.reading.tables.empty()) position = &candidate;
-      continue;
-    }
     if (!candidate.reading.tables.empty()) candidates.push_back(&candidate);
     if (IsNamed(candidate.input, kIds)) called.push_back(&candidate);
   }
-  if (candidates.empty() && called.size() == 1) return called[0]->input;
-  if (candidates.empty()) {
-    return absl::FailedPreconditionError("no input indexes an embedding table");
-  }
-  Narrow(candidates, [&](const Candidate& c) { return IndexesTheVocabulary(graph, c); });
+  const auto of_words = [&](const Candidate* c) { return IndexesTheVocabulary(graph, *c); };
+  const auto is_called = [](const Candidate* c) { return IsNamed(c->input, kIds); };
+  const auto is_place = [](const Candidate* c) { return IsNamed(c->input, kPosition); };
+  const auto is_other = [&](const Candidate* c) {
+    return is_place(c) || IsNamed(c->input, kTypes);
+  };
+  // All are called what they may be.
+  const auto ids = std::ranges::find_if(candidates, is_called);
+  const bool well = ids != candidates.end() && std::ranges::all_of(candidates, [&](const auto* c) {
+                      return c == *ids || (is_other(c) && !IsTied(c));
+                    });
+  if (well) return (*ids)->input;
+  Narrow(candidates, of_words);
   Narrow(candidates, IsTied);
-  Narrow(candidates, [](const Candidate& c) { return IsNamed(c.input, kIds); });
-  // Names that say the contrary of tables are believed by nobody.
-  const bool doubtful = position != nullptr && !IsNamed(candidates[0]->input, kIds) &&
-                        !(IndexesTheVocabulary(graph, *candidates[0]) || IsTied(*candidates[0]));
-  if (candidates.size() == 1 && doubtful) candidates.push_back(position);
-  if (candidates.size() == 1) return candidates[0]->input;
-  return absl::FailedPreconditionError(StrCat("inputs \"", candidates[0]->input->name(),
-                                              "\" and \"", candidates[1]->input->name(),
-                                              "\" may both be token ids"));
+  if (candidates.size() == 1 && IsTied(candidates[0])) return candidates[0]->input;
+  Narrow(candidates, is_called);
+  const bool places = std::ranges::all_of(candidates, is_place);
+  if (!called.empty() && !(candidates.size() == 1 && is_called(candidates[0]))) {
+    // Ids may be computed with, beside positions that index a table.
+    const bool computed = called.size() == 1 && called[0]->reading.more_than_sizes && places;
+    if (computed && std::ranges::none_of(candidates, of_words)) return called[0]->input;
+    return candidates.empty() ? Doubt(*called[0]->input, *called.back()->input)
+                              : Doubt(*candidates[0]->input, *called[0]->input);
+  }
+  Narrow(candidates, std::not_fn(is_place));
+  if (candidates.size() > 1) return Doubt(*candidates[0]->input, *candidates[1]->input);
+  if (candidates.size() == 1 && (!places || of_words(candidates[0]))) return candidates[0]->input;
+  return absl::FailedPreconditionError("no input indexes an embedding table");
 }
 
 absl::Status CheckSizes(const DecoderInputs& found) {
@@ -215,18 +234,20 @@ bool HasAngles(const Graph& graph) {
 // under any name, and so may what chooses among many rows of a graph without other positions.
 bool AreSegments(const Graph& graph, const Value* input, const Reading& reading) {
   constexpr int64_t kMostTypes = 16;
-  const bool named = IsNamed(input, "token_type") || IsNamed(input, "segment");
+  const bool named = IsNamed(input, kTypes) || IsNamed(input, "segment");
   if (!named || reading.tables.empty() || reading.computed_with || !reading.added) return false;
   return HasAngles(graph) || std::ranges::all_of(reading.tables, [](const Value* table) {
            return table->initializer()->dims()[0] <= kMostTypes;
          });
 }
 
-// What is counted is a mask only if it is called one, and indexes nothing: ids may be counted too.
+// What is counted is a mask only if it is called one, or nothing else is done with it: ids may be
+// counted too.
 bool IsCountedMask(const Candidate& candidate) {
   const Reading& reading = candidate.reading;
   const bool called = IsNamed(candidate.input, "mask") || IsNamed(candidate.input, "padding");
-  return called && reading.counted && reading.tables.empty() && !reading.of_angles;
+  const bool summed = reading.only_summed && !IsNamed(candidate.input, kIds);
+  return (called || summed) && reading.counted && reading.tables.empty() && !reading.of_angles;
 }
 
 absl::Status Assign(const Graph& graph, const Candidate& candidate, DecoderInputs& found) {
@@ -256,10 +277,8 @@ absl::Status Assign(const Graph& graph, const Candidate& candidate, DecoderInput
 
 }  // namespace
 
-bool MayBeMask(const Value& input, const Dim& sequence) {
-  const auto& shape = input.shape();
-  if (!shape || shape->rank() != 2) return false;
-  return !ProvablyEqual((*shape)[1], sequence) || IsNamed(&input, "mask");
+bool MayBeMask(const Value& input) {
+  return !IsNamed(&input, kIds) && !IsNamed(&input, kPosition) && !IsNamed(&input, kTypes);
 }
 
 absl::StatusOr<DecoderInputs> FindDecoderInputs(const Graph& graph,

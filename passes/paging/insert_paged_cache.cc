@@ -60,9 +60,9 @@ class PagedCacheInserter {
   absl::StatusOr<bool> Run() {
     PF_ASSIGN_OR_RETURN(uses_, FindPagedAttention(model_, contents_));
     if (uses_.empty()) return false;
-    PF_RETURN_IF_ERROR(CheckFinite());
     PF_ASSIGN_OR_RETURN(DecoderInputs inputs, DecoderInputsOf(graph_, uses_));
     PF_ASSIGN_OR_RETURN(const TokenTrace trace, TraceTokensOf(graph_, uses_, inputs, contents_));
+    PF_RETURN_IF_ERROR(CheckFinite());
     FreeStepNames(graph_);
     PF_ASSIGN_OR_RETURN(const DecoderLogits logits, FindLogits(graph_, inputs, trace));
     const bool needs_positions = !trace.places.empty() || !trace.cuts.empty() ||

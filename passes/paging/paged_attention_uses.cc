@@ -182,7 +182,7 @@ absl::Status CheckLengthsOf(const AttentionUse& match, const DecoderInputs& inpu
   const Value* mask = match.lengths;
   if (!mask || mask == inputs.padding) return absl::OkStatus();
   const bool unread = std::ranges::count(inputs.unread, mask) > 0;
-  if (unread && MayBeMask(*mask, inputs.sequence)) return absl::OkStatus();
+  if (unread && MayBeMask(*mask)) return absl::OkStatus();
   return Unfit(*match.node,
                StrCat("counts its keys by \"", mask->name(), "\", which is no attention mask"));
 }

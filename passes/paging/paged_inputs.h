@@ -34,9 +34,9 @@ struct DecoderInputs {
 absl::StatusOr<DecoderInputs> FindDecoderInputs(const Graph& graph,
                                                 const std::vector<Value*>& pasts, Value* padding);
 
-// True if an input [B, T] may tell which tokens there are: it has a number for each of all tokens,
-// not for each new one, or it is called a mask.
-bool MayBeMask(const Value& input, const Dim& sequence);
+// True if an input of which the sum of a row is read alone may tell which tokens there are: it is not
+// called anything else.
+bool MayBeMask(const Value& input);
 
 // Renames every value that is called as an input or output of all paged graphs is (CacheLayout), so
 // that the names are free. Their readers know those by name.

@@ -32,7 +32,7 @@ const ChangedDecoder kInputs[] = {
       {kIds,
        "sums = CumSum (input_ids, one)\n  most = Constant <value_int = 16> ()\n"
        "  hashed = Mod (sums, most)\n  x_ids = Gather (table, hashed)"}},
-     "input \"input_ids\" is neither token ids, positions, mask nor past"},
+     "inputs \"pos\" and \"input_ids\" may both be token ids"},
     {"PositionsCountedInTheStep",
      kHeads,
      {{kPositionInput, "int64[batch, seq] attention_mask"},

@@ -99,9 +99,10 @@ std::string Layer(DecoderText& text, std::string x, int64_t layer) {
   return layer == 0 ? Mixed(text, x, "mix_between") : x;
 }
 
-// Where positions are rotated already, what chooses rows of a table beside them is told from token
-// types by its name alone.
+// Where positions are rotated already, or choose among few rows, what chooses rows of a table is told
+// from token types by its name alone.
 bool NamesDecide(const DecoderText& text) {
+  if (text.Is("position_use", "learned_small")) return true;
   return text.Is("attention", "gqa_rotary") && text.plan.Get("position_use").find("learned") == 0;
 }
 
