@@ -43,6 +43,7 @@ std::unique_ptr<Pass> RecogniseNormForms() {
           .MatchText("(x, weight) => (y) { normed = RMSNormalization <axis: int = @axis, epsilon: "
                      "float = @epsilon> (x, weight)  y = Transpose <perm: ints = @perm> (normed) }")
           .Where(KeepsChannels())
+          .Where("rank(weight) == 1")  // one of heads would have to be turned too
           .ReplaceWith("(x, weight) => (y) { turned = Transpose <perm: ints = @perm> (x)  y = "
                        "RMSNormalization <axis: int = @axis, epsilon: float = @epsilon> (turned, "
                        "weight) }"));
