@@ -208,6 +208,11 @@ class Lowering {
   LatentMatches matches_;
 };
 
+bool HasHeadsOfOneSize(const Node& attention) {
+  const auto size = [&](int port) { return attention.input(port)->shape()->back(0).constant(); };
+  return size(Attention::kKey) && size(Attention::kKey) == size(Attention::kValue);
+}
+
 }  // namespace
 
 absl::StatusOr<LatentMatches> LowerLatentAttention(Model& model, const SymbolicContents& contents,
@@ -219,7 +224,11 @@ absl::StatusOr<LatentMatches> LowerLatentAttention(Model& model, const SymbolicC
     if (!node->Is("Attention")) continue;
     const absl::StatusOr<LatentAttention> found = FindLatentAttention(*node);
     if (absl::IsNotFound(found.status())) continue;
-    if (!found.ok()) return Unfit(*node, StdView(found.status().message()));
+    if (!found.ok()) {
+      // Keys of which a part is rotated are joined of two as well, and cached as heads.
+      if (HasHeadsOfOneSize(*node)) continue;
+      return Unfit(*node, StdView(found.status().message()));
+    }
     PF_RETURN_IF_ERROR(lowering.Lower(node, *found));
     any = true;
   }
