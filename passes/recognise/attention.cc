@@ -41,20 +41,12 @@ struct Part {
   std::string lines;
 };
 
-// From q and k to `scaled`. The scale may stand on both operands as its root, on one of them, or
-// after the product.
+// From q and k to `scaled`; scales stand elsewhere no longer (score_form.h).
 std::vector<Part> Scores() {
-  const std::string transpose = "kt = Transpose <perm = [0, 1, 3, 2]> (k)  ";
-  const std::string constant = "factor = Constant <value_float: float = @factor> ()  ";
-  return {
-      {"root-on-both", transpose + constant +
-                           "second = Constant <value_float: float = @second> ()  "
-                           "qs = Mul (q, factor)  ks = Mul (kt, second)  scaled = MatMul (qs, ks)"},
-      {"after-product", transpose + constant + "raw = MatMul (q, kt)  scaled = Mul (raw, factor)"},
-      {"divided-after", transpose + "divisor = Constant <value_float: float = @divisor> ()  "
-                                    "raw = MatMul (q, kt)  scaled = Div (raw, divisor)"},
-      {"on-query", transpose + constant + "qs = Mul (q, factor)  scaled = MatMul (qs, kt)"},
-      {"on-key", transpose + constant + "ks = Mul (kt, factor)  scaled = MatMul (q, ks)"}};
+  const std::string product = "kt = Transpose <perm = [0, 1, 3, 2]> (k)  raw = MatMul (q, kt)  ";
+  return {{"scaled", product + "factor = Constant <value_float: float = @factor> ()  "
+                               "scaled = Mul (raw, factor)"},
+          {"unscaled", product + "scaled = Identity (raw)"}};
 }
 
 std::vector<Part> Caps() {
@@ -99,10 +91,7 @@ std::optional<float> BoundNumber(const Match& match, std::string_view name) {
 
 // The Attention op scales q k^T by `scale`; whatever was not scaled in the form counts as 1.
 absl::Status DeriveScale(Match& match) {
-  const auto number = [&](std::string_view name) {
-    return BoundNumber(match, name).value_or(1.0f);
-  };
-  const float scale = number("factor") * number("second") / number("divisor");
+  const float scale = BoundNumber(match, "factor").value_or(1.0f);
   // c * tanh(x / c) is the same for -c.
   const std::optional<float> cap = BoundNumber(match, "softcap");
   if (cap && (*cap == 0 || !std::isfinite(*cap))) return MatchFailure(*cap, " is no soft cap");

@@ -22,6 +22,7 @@
 #include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/recognise/joined_products.h"
 #include "pagefuse/passes/recognise/recognise.h"
+#include "pagefuse/passes/recognise/score_form.h"
 #include "pagefuse/passes/simplify/peephole.h"
 
 namespace pagefuse {
@@ -160,8 +161,9 @@ bool SplitHeads(Graph& graph, Node* node) {
 }
 
 absl::StatusOr<bool> Rewrite(Graph& graph, Node* node, const SymbolicContents& contents) {
-  return ChooseByMask(graph, node, contents) || JoinMasks(graph, node, contents) ||
-         JoinProducts(graph, node, contents) || SplitHeads(graph, node);
+  return ChooseByMask(graph, node, contents) || BringScoresToForm(graph, node, contents) ||
+         JoinMasks(graph, node, contents) || JoinProducts(graph, node, contents) ||
+         SplitHeads(graph, node);
 }
 
 }  // namespace

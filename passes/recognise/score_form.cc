@@ -1,0 +1,291 @@
+#include "pagefuse/passes/recognise/score_form.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+
+#include "pagefuse/passes/analysis/functions/number_ranges.h"
+#include "pagefuse/passes/analysis/indexing/indexing_analysis.h"
+#include "pagefuse/passes/edit/graph_builder.h"
+#include "pagefuse/passes/edit/graph_edit.h"
+#include "pagefuse/passes/edit/op_types.h"
+#include "pagefuse/passes/edit/ports.h"
+#include "pagefuse/passes/simplify/peephole.h"
+
+namespace pagefuse {
+namespace {
+
+using ports::Where;
+
+constexpr int kMostSteps = 24;
+
+// A mask that is added, or the condition under which a number hides keys.
+struct ScoreMask {
+  Value* mask = nullptr;
+  double factor = 1;               // of what is added
+  std::optional<double> low = {};  // chosen for hidden keys
+  const Value* scores = nullptr;   // beside it
+  bool shows = true;               // the condition is true for visible keys
+};
+
+struct Scores {
+  Node* product = nullptr;
+  Value *query = nullptr, *key = nullptr;  // of the product, without scales
+  double scale = 1, softcap = 0;
+  std::vector<ScoreMask> masks;
+  bool in_form = true;
+};
+
+// A factor of all elements: x * number, number * x, x / number.
+struct Scaled {
+  Value* x = nullptr;
+  double factor = 1;
+  bool divided = false;
+};
+std::optional<Scaled> ScaledBy(const Node& node) {
+  if (node.Is("Div")) {
+    const auto divisor = NumberOf(node.input(1));
+    if (!divisor || *divisor == 0 || !std::isfinite(*divisor)) return std::nullopt;
+    return Scaled{node.input(0), 1 / *divisor, true};
+  }
+  if (!node.Is("Mul")) return std::nullopt;
+  for (int side : {0, 1}) {
+    const auto factor = NumberOf(node.input(side));
+    if (factor && std::isfinite(*factor)) return Scaled{node.input(1 - side), *factor};
+  }
+  return std::nullopt;
+}
+
+bool HasRank4(const Value* value) { return value->shape() && value->shape()->rank() == 4; }
+
+// A product of what depends on inputs on both sides, of rows of heads.
+bool IsProduct(const Node& node) {
+  return node.Is("MatMul") && HasRank4(node.input(0)) && HasRank4(node.input(1)) &&
+         !ConstantOf(node.input(0)) && !ConstantOf(node.input(1));
+}
+
+// Whether scores are computed by way of the value.
+bool LeadsToProduct(const Value* value, absl::flat_hash_set<const Value*>& seen) {
+  const Node* node = value->producer();
+  if (!node || seen.size() > kMostSteps || !seen.insert(value).second) return false;
+  if (IsProduct(*node)) return true;
+  if (node->Is("Tanh")) return LeadsToProduct(node->input(0), seen);
+  if (!IsAnyOf(*node, {"Add", "Mul", "Div", "Max", "Where"})) return false;
+  return std::ranges::any_of(node->inputs(),
+                             [&](const Value* input) { return LeadsToProduct(input, seen); });
+}
+
+bool LeadsToProduct(const Value* value) {
+  absl::flat_hash_set<const Value*> seen;
+  return LeadsToProduct(value, seen);
+}
+
+class ScoreReader {
+ public:
+  std::optional<Scores> Read(Value* value) {
+    for (int step = 0; step < kMostSteps; ++step) {
+      Node* node = value->producer();
+      if (!node) return std::nullopt;
+      if (IsProduct(*node)) return OfProduct(node);
+      value = Behind(*node);
+      if (!value) return std::nullopt;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  // What a node scales, caps or masks; null if it does something else.
+  Value* Behind(const Node& node) {
+    if (const auto scaled = ScaledBy(node)) {
+      // One factor behind the product, or of the cap, is the form.
+      in_form_ &= factors_ == 0 && !scaled->divided;
+      ++factors_;
+      scale_ *= scaled->factor;
+      return scaled->x;
+    }
+    if (node.Is("Tanh")) return BehindCap(node);
+    if (scores_.softcap != 0) return nullptr;
+    if (node.Is("Add")) return BehindSum(node);
+    if (node.Is("Where")) return BehindChoice(node);
+    return node.Is("Max") ? BehindBound(node) : nullptr;
+  }
+
+  // cap * tanh (x): x = scaled / cap.
+  Value* BehindCap(const Node& node) {
+    if (scores_.softcap != 0 || factors_ == 0) return nullptr;
+    scores_.softcap = scale_;
+    factors_ = 0;
+    const Node* quotient = node.input(0)->producer();
+    const auto inner = quotient ? ScaledBy(*quotient) : std::nullopt;
+    if (!inner) {
+      in_form_ = false;
+      return node.input(0);
+    }
+    in_form_ &= inner->divided &&
+                static_cast<float>(1 / inner->factor) == static_cast<float>(scores_.softcap);
+    scale_ *= inner->factor;
+    return inner->x;
+  }
+
+  Value* BehindSum(const Node& node) {
+    const bool first = LeadsToProduct(node.input(0)), second = LeadsToProduct(node.input(1));
+    if (first == second) return nullptr;
+    const int side = first ? 0 : 1;
+    NoteMask({.mask = node.input(1 - side), .factor = scale_});
+    return node.input(side);
+  }
+
+  Value* BehindChoice(const Node& node) {
+    for (int branch : {Where::kTrue, Where::kFalse}) {
+      const int other = branch == Where::kTrue ? Where::kFalse : Where::kTrue;
+      const auto low = NumberOf(node.input(other));
+      if (!low || !HidesBesideSoftmax(*low * scale_)) continue;
+      NoteMask({.mask = node.input(Where::kCondition),
+                .low = *low * scale_,
+                .scores = node.input(branch),
+                .shows = branch == Where::kTrue});
+      return node.input(branch);
+    }
+    return nullptr;
+  }
+
+  // No score that is seen is as low as what hides others.
+  Value* BehindBound(const Node& node) {
+    if (node.num_inputs() != 2) return nullptr;
+    for (int side : {0, 1}) {
+      const auto low = NumberOf(node.input(side));
+      if (!low || !HidesScore(*low)) continue;
+      in_form_ = false;
+      return node.input(1 - side);
+    }
+    return nullptr;
+  }
+
+  void NoteMask(const ScoreMask& mask) {
+    in_form_ &= scores_.masks.empty() && factors_ == 0;
+    scores_.masks.push_back(mask);
+  }
+
+  Scores OfProduct(Node* product) {
+    scores_.product = product;
+    scores_.query = Unscaled(product->input(0));
+    scores_.key = Unscaled(product->input(1));
+    scores_.scale = scale_;
+    scores_.in_form = in_form_;
+    return std::move(scores_);
+  }
+
+  Value* Unscaled(Value* operand) {
+    const Node* node = operand->producer();
+    const auto scaled = node ? ScaledBy(*node) : std::nullopt;
+    if (!scaled) return operand;
+    in_form_ = false;
+    scale_ *= scaled->factor;
+    return scaled->x;
+  }
+
+  Scores scores_;
+  double scale_ = 1;
+  int factors_ = 0;  // behind the product, or the cap, so far
+  bool in_form_ = true;
+};
+
+// Builds the form before the softmax.
+class FormWriter {
+ public:
+  FormWriter(Graph& graph, Node* softmax, const SymbolicContents& contents)
+      : builder_(graph, softmax, softmax->output(0)->name()), contents_(contents) {}
+
+  // Null if a number hides nothing beside its scores.
+  Value* Write(const Scores& scores) {
+    type_ = scores.product->output(0)->dtype();
+    if (scores.masks.size() > 1 && !std::ranges::all_of(scores.masks, [&](const ScoreMask& mask) {
+          return !mask.low || HidesBeside(*mask.low, *mask.scores);
+        })) {
+      return nullptr;
+    }
+    Value* value = builder_.Add("MatMul", {scores.query, scores.key});
+    if (scores.scale != 1) value = builder_.Add("Mul", {value, Number(scores.scale)});
+    if (scores.softcap != 0) {
+      Value* cap = Number(scores.softcap);
+      Value* bounded = builder_.Add("Tanh", {builder_.Add("Div", {value, cap})});
+      value = builder_.Add("Mul", {bounded, cap});
+    }
+    if (scores.masks.size() == 1 && scores.masks[0].low) return Chosen(value, scores.masks[0]);
+    Value* sum = nullptr;
+    for (const ScoreMask& mask : scores.masks) {
+      Value* added = Added(mask);
+      sum = sum ? builder_.Add("Add", {added, sum}) : added;
+    }
+    return sum ? builder_.Add("Add", {value, sum}) : value;
+  }
+
+ private:
+  bool HidesBeside(double low, const Value& scores) const {
+    return HidesScore(low) || low <= HidingNumber(NumberRanges(contents_).Of(&scores));
+  }
+
+  Value* Number(double number) {
+    Value* value = builder_.Float(static_cast<float>(number));
+    return type_ == DataType::kFloat ? value : builder_.Cast(value, type_);
+  }
+
+  Value* Chosen(Value* value, const ScoreMask& mask) {
+    Value* low = Number(*mask.low);
+    return mask.shows ? builder_.Add("Where", {mask.mask, value, low})
+                      : builder_.Add("Where", {mask.mask, low, value});
+  }
+
+  Value* Added(const ScoreMask& mask) {
+    if (mask.low) return Chosen(Number(0), mask);
+    return mask.factor == 1 ? mask.mask : builder_.Add("Mul", {mask.mask, Number(mask.factor)});
+  }
+
+  GraphBuilder builder_;
+  const SymbolicContents& contents_;
+  DataType type_ = DataType::kFloat;
+};
+
+// The scores of a softmax of flattened rows, as they were before; null if it has others.
+Node* Flattening(const Node& softmax) {
+  Node* view = softmax.input(0)->producer();
+  if (!view || !view->Is("Reshape") || !HasRank4(view->input(0))) return nullptr;
+  const auto& rows = softmax.input(0)->shape();
+  const bool keeps =
+      rows && !rows->empty() && ProvablyEqual(rows->back(0), view->input(0)->shape()->back(0));
+  return keeps ? view : nullptr;
+}
+
+bool IsOverLastAxis(const Node& softmax) {
+  const auto& shape = softmax.input(0)->shape();
+  return shape && NormalAxis(IntOr(softmax, "axis", -1), shape->rank()) == shape->rank() - 1;
+}
+
+}  // namespace
+
+bool BringScoresToForm(Graph& graph, Node* softmax, const SymbolicContents& contents) {
+  if (!softmax->Is("Softmax") || !IsOverLastAxis(*softmax)) return false;
+  const Node* flattened = HasRank4(softmax->input(0)) ? nullptr : Flattening(*softmax);
+  if (!flattened && !HasRank4(softmax->input(0))) return false;
+  Value* before = flattened ? flattened->input(0) : softmax->input(0);
+  const std::optional<Scores> scores = ScoreReader().Read(before);
+  if (!scores || (scores->in_form && !flattened)) return false;
+  Value* formed = scores->in_form ? before : FormWriter(graph, softmax, contents).Write(*scores);
+  if (!formed) return false;
+  if (!flattened) {
+    softmax->SetInput(0, formed);
+    graph.EraseIfDead(before->producer());
+    return true;
+  }
+  GraphBuilder builder(graph, softmax, softmax->output(0)->name());
+  Value* weights = builder.Add("Softmax", {formed}, {{"axis", int64_t{-1}}});
+  Value* rows = builder.Add("Reshape", {weights, flattened->input(1)});
+  graph.ReplaceAllUses(softmax->output(0), rows);
+  graph.EraseIfDead(softmax);
+  return true;
+}
+
+}  // namespace pagefuse
