@@ -3,7 +3,7 @@
 //   Softmax (scores + causal + padding)      =>  Softmax (scores + (causal + padding))
 //   Softmax (Where (causal, scores, low) + padding)
 //     =>  Softmax (scores + (Where (causal, 0, low) + padding))
-//   scores * causal - 1e4 * (1 - causal)     =>  Where (causal, scores, -1e4)
+//   scores * causal - 1e4 * (1 - causal)     =>  Where (causal, scores, -1e4), also as a sum
 //   a . k[:m] + b . k[m:]                    =>  [a, b] . k
 //   Attention <q_num_heads = H> (q [B, S, H * D], k, v)
 //     =>  Attention over [B, H, S, D], with Reshape and Transpose before and behind
@@ -101,20 +101,29 @@ Masked HiddenPart(const Node* product, const SymbolicContents& contents) {
   return {};
 }
 
-bool ChooseByMask(Graph& graph, Node* difference, const SymbolicContents& contents) {
-  if (!difference->Is("Sub")) return false;
-  const Masked hidden = HiddenPart(difference->input(1)->producer(), contents);
-  if (!hidden.mask || !HidesBesideSoftmax(-*NumberOf(hidden.low))) return false;
-  Value* scores = OtherOperand(difference->input(0)->producer(), "Mul", hidden.mask);
+// A sum, or a difference, of scores times a mask and of a number where the mask is 0.
+bool ChooseByMask(Graph& graph, Node* node, Node* seen, Node* rest, double sign,
+                  const SymbolicContents& contents) {
+  const Masked hidden = HiddenPart(rest, contents);
+  if (!hidden.mask || !HidesBesideSoftmax(sign * *NumberOf(hidden.low))) return false;
+  Value* scores = OtherOperand(seen, "Mul", hidden.mask);
   if (!scores || scores->dtype() != DataType::kFloat) return false;
   // 0 times what is not finite is NaN.
   if (!NumberRanges(contents).Of(scores).finite()) return false;
-  GraphBuilder builder(graph, difference, difference->output(0)->name());
+  GraphBuilder builder(graph, node, node->output(0)->name());
   Value* visible = builder.Add("Cast", {hidden.mask}, "to", static_cast<int64_t>(DataType::kBool));
-  Value* low = builder.Float(static_cast<float>(-*NumberOf(hidden.low)));
-  graph.ReplaceAllUses(difference->output(0), builder.Add("Where", {visible, scores, low}));
-  graph.EraseIfDead(difference);
+  Value* low = builder.Float(static_cast<float>(sign * *NumberOf(hidden.low)));
+  graph.ReplaceAllUses(node->output(0), builder.Add("Where", {visible, scores, low}));
+  graph.EraseIfDead(node);
   return true;
+}
+
+bool ChooseByMask(Graph& graph, Node* node, const SymbolicContents& contents) {
+  const bool sum = node->Is("Add");
+  if (!sum && !node->Is("Sub")) return false;
+  Node *first = node->input(0)->producer(), *second = node->input(1)->producer();
+  return ChooseByMask(graph, node, first, second, sum ? 1 : -1, contents) ||
+         (sum && ChooseByMask(graph, node, second, first, 1, contents));
 }
 
 // Columns of one head; nullopt if they are not known.

@@ -1,6 +1,7 @@
 #include "pagefuse/passes/recognise/score_form.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <optional>
 #include <vector>
@@ -9,6 +10,7 @@
 
 #include "pagefuse/passes/analysis/functions/number_ranges.h"
 #include "pagefuse/passes/analysis/indexing/indexing_analysis.h"
+#include "pagefuse/passes/analysis/masks/mask_analysis.h"
 #include "pagefuse/passes/edit/graph_builder.h"
 #include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/edit/op_types.h"
@@ -81,6 +83,18 @@ bool LeadsToProduct(const Value* value, absl::flat_hash_set<const Value*>& seen)
 bool LeadsToProduct(const Value* value) {
   absl::flat_hash_set<const Value*> seen;
   return LeadsToProduct(value, seen);
+}
+
+constexpr std::array<int64_t, 4> kColumns = {0, 1, 3, 2};
+
+// The order of the axes where heads are moved, too, in the step that makes keys columns.
+std::optional<std::vector<int64_t>> OtherOrder(const Value& columns) {
+  const Node* turn = columns.producer();
+  if (!turn || !turn->Is("Transpose")) return std::nullopt;
+  const auto perm = turn->IntsAttribute("perm", {});
+  const bool other = perm.ok() && perm->size() == kColumns.size() && perm->front() == 0 &&
+                     !std::ranges::equal(*perm, kColumns);
+  return other ? std::optional(*perm) : std::nullopt;
 }
 
 class ScoreReader {
@@ -174,7 +188,7 @@ class ScoreReader {
     scores_.query = Unscaled(product->input(0));
     scores_.key = Unscaled(product->input(1));
     scores_.scale = scale_;
-    scores_.in_form = in_form_;
+    scores_.in_form = in_form_ && !OtherOrder(*scores_.key);
     return std::move(scores_);
   }
 
@@ -207,7 +221,7 @@ class FormWriter {
         })) {
       return nullptr;
     }
-    Value* value = builder_.Add("MatMul", {scores.query, scores.key});
+    Value* value = builder_.Add("MatMul", {scores.query, Columns(scores.key)});
     if (scores.scale != 1) value = builder_.Add("Mul", {value, Number(scores.scale)});
     if (scores.softcap != 0) {
       Value* cap = Number(scores.softcap);
@@ -241,7 +255,24 @@ class FormWriter {
 
   Value* Added(const ScoreMask& mask) {
     if (mask.low) return Chosen(Number(0), mask);
-    return mask.factor == 1 ? mask.mask : builder_.Add("Mul", {mask.mask, Number(mask.factor)});
+    if (mask.factor == 1 || HidesUnder(mask.factor, mask.mask)) return mask.mask;
+    return builder_.Add("Mul", {mask.mask, Number(mask.factor)});
+  }
+
+  // What adds 0 or hides a key does so under a factor too.
+  bool HidesUnder(double factor, const Value* mask) const {
+    const auto form = factor > 0 ? AnalyseMask(mask, contents_) : absl::NotFoundError("");
+    return form.ok() && HidesScore(form->low * std::min(factor, 1.0));
+  }
+
+  // Keys whose heads are moved first, and which then become columns.
+  Value* Columns(Value* key) {
+    auto order = OtherOrder(*key);
+    if (!order) return key;
+    std::swap((*order)[2], (*order)[3]);
+    Value* rows = builder_.Add("Transpose", {key->producer()->input(0)}, {{"perm", *order}});
+    return builder_.Add("Transpose", {rows},
+                        {{"perm", std::vector<int64_t>(kColumns.begin(), kColumns.end())}});
   }
 
   GraphBuilder builder_;
@@ -257,6 +288,12 @@ Node* Flattening(const Node& softmax) {
   const bool keeps =
       rows && !rows->empty() && ProvablyEqual(rows->back(0), view->input(0)->shape()->back(0));
   return keeps ? view : nullptr;
+}
+
+std::vector<Node*> ReadersOf(const Value& value) {
+  std::vector<Node*> readers;
+  for (const Use& use : value.uses()) readers.push_back(use.node);
+  return readers;
 }
 
 bool IsOverLastAxis(const Node& softmax) {
@@ -282,8 +319,17 @@ bool BringScoresToForm(Graph& graph, Node* softmax, const SymbolicContents& cont
   }
   GraphBuilder builder(graph, softmax, softmax->output(0)->name());
   Value* weights = builder.Add("Softmax", {formed}, {{"axis", int64_t{-1}}});
-  Value* rows = builder.Add("Reshape", {weights, flattened->input(1)});
-  graph.ReplaceAllUses(softmax->output(0), rows);
+  // Whoever takes heads apart again has them.
+  for (Node* view : ReadersOf(*softmax->output(0))) {
+    const auto& shape = view->output(0)->shape();
+    if (!view->Is("Reshape") || !shape || !ProvablyEqual(*shape, *before->shape())) continue;
+    graph.ReplaceAllUses(view->output(0), weights);
+    graph.EraseIfDead(view);
+  }
+  if (!softmax->output(0)->uses().empty() || softmax->output(0)->is_output()) {
+    Value* rows = builder.Add("Reshape", {weights, flattened->input(1)});
+    graph.ReplaceAllUses(softmax->output(0), rows);
+  }
   graph.EraseIfDead(softmax);
   return true;
 }

@@ -99,7 +99,7 @@ float RoundingOfTypes(const Model& model) {
 }
 
 float RoundingOf(const DecoderCase& decoder, const Generation& generation) {
-  constexpr uint32_t kMoves = 3;
+  constexpr uint32_t kMoves = 8;
   constexpr float kMultiple = 4;
   float distance = 0;
   for (uint32_t seed = 1; seed <= kMoves; ++seed) {
