@@ -221,9 +221,26 @@ std::optional<IndexExpr> IndexingAnalysis::ReadArithmetic(const Element& element
   if (node.Is("BitwiseOr")) return ReadJoinedBits(element);
   if (node.Is("Where")) return ReadChoice(element);
   if (node.Is("Range")) return ReadRange(element);
+  if (node.Is("Concat")) return ReadContinued(element);
   if (node.Is("CumSum")) return ReadRunningSum(element);
   if (node.Is("ReduceSum")) return ReadCount(element);
   return std::nullopt;
+}
+
+// A first element, and others behind it that go on as it begins: Concat (x[0] - 1, x) of x = i.
+std::optional<IndexExpr> IndexingAnalysis::ReadContinued(const Element& element) {
+  const Node& node = *element.producer();
+  const auto axis = NormalAxis(IntOr(node, "axis", 0), static_cast<int64_t>(element.at.size()));
+  const IndexSymbolPtr along = element.at[axis].symbol();
+  const auto& first = node.input(0)->shape();
+  if (node.num_inputs() != 2 || !along || !first) return std::nullopt;
+  if ((*first)[static_cast<int>(axis)].constant() != 1) return std::nullopt;
+  Element head{node.input(0), element.at}, rest{node.input(1), element.at};
+  head.at[axis] = IndexExpr(0);
+  rest.at[axis] = element.at[axis] - IndexExpr(1);
+  const IndexExpr form = ReadIndex(rest);
+  const bool goes_on = (ReadAt(form, along, IndexExpr(0)) - ReadIndex(head)).number() == 0;
+  return goes_on ? std::optional(form) : std::nullopt;
 }
 
 // Indices are not negative where they are divided: Div, which rounds to zero, rounds down.

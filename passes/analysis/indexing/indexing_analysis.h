@@ -196,6 +196,7 @@ class IndexingAnalysis {
   IndexSymbolPtr ReadCounted(const Element& element);
   std::optional<IndexExpr> ReadShortSum(const Element& element);
   // The running sum of a number that is the same everywhere.
+  std::optional<IndexExpr> ReadContinued(const Element& element);
   std::optional<IndexExpr> ReadRunningSum(const Element& element);
   IndexExpr OperandIndex(const Element& element, int index) {
     return ReadIndex(Operand(element, index));

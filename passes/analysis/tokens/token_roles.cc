@@ -5,6 +5,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/infer/symbolic_arithmetic.h"
 #include "pagefuse/passes/analysis/indexing/indexing_analysis.h"
 #include "pagefuse/passes/analysis/tokens/last_rows.h"
 #include "pagefuse/passes/analysis/tokens/token_rules.h"
@@ -89,7 +90,12 @@ class Tracer {
     }
   }
 
-  Dim Normal(const Dim& dim) const { return total_.empty() ? dim : dim.Substitute(total_); }
+  // A table that ends is cut to no more rows than it has: where the graph runs, there are as many as
+  // tokens.
+  Dim Normal(const Dim& dim) const {
+    const Dim normal = total_.empty() ? dim : dim.Substitute(total_);
+    return NumberInMin(normal, sources_.sequence) ? sources_.sequence : normal;
+  }
 
   absl::StatusOr<TokenDependence> RoleOf(const Node& reader, const Value* value) {
     if (value->IsConstant()) return TokenDependence{};
