@@ -154,18 +154,23 @@ std::unique_ptr<Pass> InlineFunctions() {
   return MakePass(
       kName,
       "Replaces calls of model-local functions by the bodies of the functions, except calls "
-      "that stand for a registered op.",
-      [](Model& model, PassContext& context) {
+      "that stand for a registered op; puts slices in place of sequences that constants settle.",
+      [](Model& model, PassContext& context) -> absl::StatusOr<bool> {
         RestorePluginCalls(model);
-        return Inliner(model, context).Run();
+        PF_ASSIGN_OR_RETURN(const bool inlined, Inliner(model, context).Run());
+        return SettleSequences(model) || inlined;
       });
 }
 
 absl::Status InlineAllFunctions(Model& model) {
-  if (model.functions.empty()) return absl::OkStatus();
+  if (model.functions.empty()) {
+    SettleSequences(model);
+    return absl::OkStatus();
+  }
   RestorePluginCalls(model);
   PassContext context;
   PF_RETURN_IF_ERROR(Inliner(model, context).Run().status());
+  SettleSequences(model);
   return CheckNoCalls(*model.graph, FunctionIndex(model.functions), model.opset_imports);
 }
 
