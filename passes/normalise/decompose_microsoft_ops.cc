@@ -69,11 +69,17 @@ absl::StatusOr<bool> DecomposeAll(Model& model, PassContext& context) {
   if (OpsetOf(model.opset_imports, "") < kCanonicalOpset) return false;
   PF_RETURN_IF_ERROR(InferShapes(model));
   PF_ASSIGN_OR_RETURN(const bool dropped, DropGroupsInOrder(model, context));
+  const auto decompose = [&](Node* node) {
+    return Decompose(node, model.opset_imports, context.contents);
+  };
+  // It holds an Attention.
+  const auto is_quantised = [](const Node& node) { return node.Is("QAttention", "com.microsoft"); };
+  PF_ASSIGN_OR_RETURN(const bool widened,
+                      DecomposeNodes(model, context, kName, is_quantised, decompose));
+  if (widened) PF_RETURN_IF_ERROR(InferShapes(model));
   PF_ASSIGN_OR_RETURN(const bool decomposed,
-                      DecomposeNodes(model, context, kName, IsDecomposed, [&](Node* node) {
-                        return Decompose(node, model.opset_imports, context.contents);
-                      }));
-  return dropped || decomposed;
+                      DecomposeNodes(model, context, kName, IsDecomposed, decompose));
+  return dropped || widened || decomposed;
 }
 
 }  // namespace
@@ -81,7 +87,7 @@ absl::StatusOr<bool> DecomposeAll(Model& model, PassContext& context) {
 std::unique_ptr<Pass> DecomposeMicrosoftOps() {
   return MakePass(
       kName,
-      "Decomposes Attention, MultiHeadAttention, RotaryEmbedding, EmbedLayerNormalization, "
+      "Decomposes Attention, QAttention, MultiHeadAttention, RotaryEmbedding, EmbedLayerNormalization, "
       "products of 8-bit codes, the FusedMatMul of attention heads or with transBatchA or "
       "transBatchB, and MatMulNBits with columns in any order of com.microsoft into standard ops.",
       DecomposeAll);

@@ -1,4 +1,4 @@
-// Cases of MatMulIntegerToFloat and DynamicQuantizeMatMul.
+// Cases of MatMulIntegerToFloat, DynamicQuantizeMatMul and QAttention.
 #include "op_test.h"
 
 namespace pagefuse::microsoft_ops {
@@ -51,6 +51,34 @@ OpCases DynamicQuantizeMatMulCases() {
            {Floats({2, 2}, {766, 1022, 19, 16})})
       .Rejects({a, b, Floats({3}, {1, 2, 3})}, "input 2 \"b_scale\": expected shape [2]")
       .Rejects({a, b, one, Tensor(), Floats({3}, {1, 2, 3})}, "expected shape [2]");
+}
+
+OpCases QAttentionCases() {
+  // One head of one channel; queries are 0, so that all keys count alike.
+  const Tensor x = Uint8s({1, 2, 1}, {12, 16}), w = Int8s({1, 3}, {0, 1, 2});
+  const Tensor bias = Floats({3}, {0, 0, 10}), half = Floats({1}, {0.5f});
+  const Tensor none, ten = Uint8s({1}, {10});
+  const OpCase causal = {.name = "causal",  // values 4 * (1, 3) + 10
+                         .inputs = {x, w, bias, half, Floats({3}, {1, 1, 2}), none, ten},
+                         .attributes = {{"num_heads", 1}, {"unidirectional", 1}},
+                         .outputs = {Floats({1, 2, 1}, {14, 18})}};
+  OpCase wide = causal;
+  wide.name = "width";
+  wide.inputs[1] = Int8s({2, 3}, {0, 1, 2, 3, 4, 5});
+  return OpCases("com.microsoft.QAttention")
+      .Add(causal)
+      .Add({.name = "hidden",
+            .inputs = {x, w, bias, half, Floats({}, {2}), Int32s({1, 2}, std::vector<int>{1, 0}),
+                       ten},
+            .attributes = {{"num_heads", 1}},
+            .outputs = {Floats({1, 2, 1}, {14, 14})}})
+      .Add({.name = "past",
+            .inputs = {x, w, bias, half, Floats({1}, {2}), none, ten, Int8s({1}, {0}),
+                       Floats({2, 1, 1, 1, 1}, {5, 30})},
+            .attributes = {{"num_heads", 1}, {"unidirectional", 1}},
+            .outputs = {Floats({1, 2, 1}, {22, 22}),
+                        Floats({2, 1, 1, 3, 1}, {5, 2, 6, 30, 14, 22})}})
+      .Rejects(wide, "input 1 \"weight\": expected shape [1, 3]");
 }
 
 }  // namespace pagefuse::microsoft_ops
