@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <utility>
 
 #include "pagefuse/base/status_macros.h"
@@ -11,14 +12,16 @@
 namespace pagefuse {
 namespace {
 
-// A row of integers as a batch of one, in the type that the input is declared with.
+// A row of integers as a batch of one, or alone, in the type that the input is declared with.
 absl::StatusOr<Tensor> Row(const Value& input, const std::vector<int64_t>& values) {
   const auto count = static_cast<int64_t>(values.size());
-  if (input.dtype() == DataType::kInt64) return Tensor::Of<int64_t>({1, count}, values);
+  const std::vector<int64_t> dims =
+      input.shape()->rank() == 1 ? std::vector<int64_t>{count} : std::vector<int64_t>{1, count};
+  if (input.dtype() == DataType::kInt64) return Tensor::Of<int64_t>(dims, values);
   if (input.dtype() == DataType::kInt32) {
-    return Tensor::Of<int32_t>({1, count}, std::vector<int32_t>(values.begin(), values.end()));
+    return Tensor::Of<int32_t>(dims, std::vector<int32_t>(values.begin(), values.end()));
   }
-  PF_ASSIGN_OR_RETURN(Tensor row, Tensor::Allocate(input.dtype(), {1, count}));
+  PF_ASSIGN_OR_RETURN(Tensor row, Tensor::Allocate(input.dtype(), dims));
   const std::vector<float> floats(values.begin(), values.end());
   PF_RETURN_IF_ERROR(EncodeFromFloat(input.dtype(), floats.data(), count, row.mutable_data()));
   return row;
@@ -56,7 +59,10 @@ absl::StatusOr<Tensor> EmptyPast(const PlainInputs::Past& past, const Value& tok
     dims.push_back(size ? *size : FirstRows(past, axis));
   }
   dims[static_cast<size_t>(BatchAxis(shape, tokens))] = 1;
-  return Tensor::Allocate(past.input->dtype(), std::move(dims));
+  PF_ASSIGN_OR_RETURN(Tensor rows, Tensor::Allocate(past.input->dtype(), std::move(dims)));
+  // Rows that were not written yet are hidden, and a weight of 0 hides numbers alone.
+  if (rows.byte_size() > 0) std::memset(rows.mutable_data(), 0, rows.byte_size());
+  return rows;
 }
 
 // The last of the rows of logits.
@@ -114,6 +120,9 @@ absl::StatusOr<std::map<std::string, Tensor>> PlainDecoder::Feeds(
                       Row(*inputs_.tokens, {tokens.begin() + first, tokens.end()}));
   if (inputs_.positions) {
     PF_ASSIGN_OR_RETURN(feeds[inputs_.positions->name()], Row(*inputs_.positions, places));
+  }
+  for (const Value* row : inputs_.places) {
+    PF_ASSIGN_OR_RETURN(feeds[row->name()], Row(*row, places));
   }
   if (inputs_.mask) {
     PF_ASSIGN_OR_RETURN(feeds[inputs_.mask->name()],

@@ -6,10 +6,9 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
-#include "pagefuse/passes/edit/ports.h"
 #include "pagefuse/passes/paging/paged_inputs.h"
-#include "pagefuse/passes/paging/past_ledger.h"
 #include "pagefuse/passes/pipeline/pipeline.h"
+#include "pagefuse/runtime/plain_pasts.h"
 
 namespace pagefuse {
 namespace {
@@ -18,36 +17,8 @@ bool IsNamed(const Value* value, std::string_view part) {
   return absl::StrContains(value->name(), AbslView(part));
 }
 
-// Caches of GroupQueryAttention have a length of their own, and what is in them counts for nothing
-// before the first token.
-bool IsReadByLength(const Value* past) {
-  return !past->uses().empty() && std::ranges::all_of(past->uses(), [](const Use& use) {
-    return use.node->Is("GroupQueryAttention", "com.microsoft") &&
-           (use.index == ports::GroupQueryAttention::kPastKey ||
-            use.index == ports::GroupQueryAttention::kPastValue);
-  });
-}
-
-// A past of no tokens: one axis at least, the batch aside, is as long as the past is; or it is read
-// as far as it was written.
-absl::Status CheckStartsEmpty(const Value* past) {
-  const auto& shape = past->shape();
-  if (!shape || shape->rank() < 2) {
-    return absl::FailedPreconditionError(
-        StrCat("input \"", past->name(), "\": the axes of a past must be declared"));
-  }
-  if (IsReadByLength(past)) return absl::OkStatus();
-  const auto& dims = shape->dims();
-  if (std::any_of(dims.begin() + 1, dims.end(), [](const Dim& dim) { return !dim.constant(); })) {
-    return absl::OkStatus();
-  }
-  return absl::FailedPreconditionError(
-      StrCat("input \"", past->name(), "\" is a state of ", shape->ToString(),
-             ", which another graph starts; take the graph that prefills"));
-}
-
 absl::StatusOr<PlainInputs::Past> PastOf(const Graph& graph, const Value* input) {
-  const Value* output = NamedPresentOf(graph, input->name());
+  const Value* output = PresentOf(graph, input);
   if (!output) {
     return absl::FailedPreconditionError(
         StrCat("input \"", input->name(), "\" is a past, and no output is its present"));
@@ -57,7 +28,6 @@ absl::StatusOr<PlainInputs::Past> PastOf(const Graph& graph, const Value* input)
         StrCat("input \"", input->name(), "\" is ", DataTypeName(input->dtype()),
                ", but its present \"", output->name(), "\" is ", DataTypeName(output->dtype())));
   }
-  PF_RETURN_IF_ERROR(CheckStartsEmpty(input));
   return PlainInputs::Past{input, output};
 }
 
@@ -76,6 +46,57 @@ bool IsPast(const Value* input) {
 
 bool IsMask(const Value* input) {
   return IsNamed(input, "mask") && input->shape() && input->shape()->rank() == 2;
+}
+
+// A number for each token that is called its position, in one row (of all sequences) or in several.
+bool IsCalledPosition(const Value* input, int rank) {
+  return IsInteger(input->dtype()) && IsNamed(input, "position") && input->shape() &&
+         input->shape()->rank() == rank;
+}
+
+// As FindDecoderInputs. What the graph does with positions may tell nothing of them: then the one
+// input that is called so has them.
+absl::StatusOr<DecoderInputs> FindByUseOrName(const Graph& graph, std::vector<Value*> told,
+                                              Value* mask) {
+  const auto by_use = FindDecoderInputs(graph, told, mask);
+  if (by_use.ok()) return by_use;
+  std::vector<Value*> called;
+  for (Value* input : graph.inputs()) {
+    if (IsCalledPosition(input, 2) && std::ranges::count(told, input) == 0) called.push_back(input);
+  }
+  if (called.size() != 1) return by_use;
+  told.push_back(called[0]);
+  auto by_name = FindDecoderInputs(graph, told, mask);
+  if (!by_name.ok() || by_name->positions != nullptr) return by_use;
+  if (!ProvablyEqual(called[0]->shape()->back(0), by_name->sequence)) return by_use;
+  by_name->positions = called[0];
+  return by_name;
+}
+
+// Inputs [S] are positions if they are as long as the tokens are many.
+absl::Status CheckPlaces(const PlainInputs& found) {
+  for (const Value* row : found.places) {
+    if (ProvablyEqual((*row->shape())[0], found.tokens->shape()->back(0))) continue;
+    return absl::FailedPreconditionError(StrCat(
+        "input \"", row->name(), "\": expected a position for each of ",
+        found.tokens->shape()->back(0).ToString(), " tokens, got ", row->shape()->ToString()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPasts(const PlainInputs& found) {
+  std::vector<const Value*> places = found.places;
+  if (found.positions != nullptr) places.push_back(found.positions);
+  for (const PlainInputs::Past& past : found.pasts) {
+    PF_RETURN_IF_ERROR(CheckStartsEmpty(past, places));
+    const auto same = std::ranges::count_if(
+        found.pasts, [&past](const auto& other) { return other.output == past.output; });
+    if (same == 1) continue;
+    return absl::FailedPreconditionError(
+        StrCat("output \"", past.output->name(),
+               "\" is the present of several pasts, one of them \"", past.input->name(), "\""));
+  }
+  return absl::OkStatus();
 }
 
 bool MayBeLogits(const Value* output) {
@@ -117,16 +138,21 @@ absl::StatusOr<PlainInputs> FindPlainInputs(const Graph& graph) {
     } else if (IsPast(input)) {
       PF_ASSIGN_OR_RETURN(found.pasts.emplace_back(), PastOf(graph, input));
       told.push_back(input);
+    } else if (IsCalledPosition(input, 1)) {
+      found.places.push_back(input);
+      told.push_back(input);
     } else if (!mask && IsMask(input)) {
       mask = input;
     }
   }
-  PF_ASSIGN_OR_RETURN(const DecoderInputs inputs, FindDecoderInputs(graph, told, mask));
+  PF_ASSIGN_OR_RETURN(const DecoderInputs inputs, FindByUseOrName(graph, told, mask));
   found.tokens = inputs.tokens;
   found.positions = inputs.positions;
   found.mask = inputs.padding;
   found.segments.assign(inputs.segments.begin(), inputs.segments.end());
   found.sized.assign(inputs.unread.begin(), inputs.unread.end());
+  PF_RETURN_IF_ERROR(CheckPlaces(found));
+  PF_RETURN_IF_ERROR(CheckPasts(found));
   PF_ASSIGN_OR_RETURN(found.logits, LogitsOf(graph, found));
   return found;
 }
@@ -142,7 +168,7 @@ absl::StatusOr<PlainInputs> FindPlainInputsBehindPasses(const Model& model) {
   for (const Value** value : {&found.tokens, &found.positions, &found.mask, &found.logits}) {
     here(*value);
   }
-  for (auto* list : {&found.segments, &found.sized, &found.branches}) {
+  for (auto* list : {&found.places, &found.segments, &found.sized, &found.branches}) {
     for (const Value*& value : *list) here(value);
   }
   for (PlainInputs::Past& past : found.pasts) {

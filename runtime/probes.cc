@@ -68,6 +68,7 @@ class Finder {
   ProbePoints Run() {
     origin_[inputs_.tokens].ids = true;
     if (inputs_.positions != nullptr) origin_[inputs_.positions] = {.places = true, .given = true};
+    for (const Value* row : inputs_.places) origin_[row] = {.places = true, .given = true};
     if (inputs_.mask != nullptr) origin_[inputs_.mask].places = true;
     for (const auto* list : {&inputs_.segments, &inputs_.sized}) {
       for (const Value* input : *list) origin_[input].places = true;

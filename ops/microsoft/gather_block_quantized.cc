@@ -7,7 +7,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/kernels/numeric/convert.h"
-#include "pagefuse/ops/kernels/numeric/packing.h"
+#include "pagefuse/ops/kernels/numeric/packed_elements.h"
 #include "pagefuse/ops/microsoft/tensor_values.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/schema/op_def.h"
@@ -34,14 +34,15 @@ absl::StatusOr<Attributes> AttributesOf(const Node& node) {
   return a;
 }
 
-// A byte of uint8 data holds two 4-bit codes, the first in the low bits.
-bool TwoAByte(DataType type, const Attributes& a) {
-  return type == DataType::kUint8 && a.bits == 4;
+// Codes in an element of the data: a byte of uint8 holds two of 4 bits, or four of 2, the first in
+// the low bits.
+int64_t CodesPerElement(DataType type, const Attributes& a) {
+  return type == DataType::kUint8 ? 8 / a.bits : 1;
 }
 
 absl::Status CheckAttributes(const ShapeContext& c, const Attributes& a, int rank) {
-  if (a.bits != 4 && a.bits != 8) {
-    return c.AttributeError("bits", StrCat("expected 4 or 8, got ", a.bits));
+  if (a.bits != 2 && a.bits != 4 && a.bits != 8) {
+    return c.AttributeError("bits", StrCat("expected 2, 4 or 8, got ", a.bits));
   }
   if (a.block < 16 || (a.block & (a.block - 1)) != 0) {
     return c.AttributeError("block_size",
@@ -54,8 +55,8 @@ absl::Status CheckAttributes(const ShapeContext& c, const Attributes& a, int ran
     return c.AttributeError(name, StrCat(axis, " is out of range for rank ", rank));
   }
   const DataType type = c.input_type(kData);
-  if (a.bits == 8 && type != DataType::kUint8) {
-    return c.InputError(kData, StrCat("type ", DataTypeName(type), " has no 8 bits"));
+  if (a.bits != 4 && type != DataType::kUint8) {
+    return c.InputError(kData, StrCat("type ", DataTypeName(type), " has no ", a.bits, " bits"));
   }
   return absl::OkStatus();
 }
@@ -71,18 +72,18 @@ absl::Status Infer(ShapeContext& c) {
   PF_RETURN_IF_ERROR(CheckAttributes(c, a, rank));
   const int64_t gather = a.gather_axis < 0 ? a.gather_axis + rank : a.gather_axis;
   const int64_t quantize = a.quantize_axis < 0 ? a.quantize_axis + rank : a.quantize_axis;
-  const bool two = TwoAByte(c.input_type(kData), a);
+  const int64_t per_element = CodesPerElement(c.input_type(kData), a);
   if (gather == quantize) return c.AttributeError("quantize_axis", "is the gather_axis");
-  if (two && quantize != rank - 1) {
+  if (per_element > 1 && quantize != rank - 1) {
     return c.AttributeError("quantize_axis", "must be the last axis of packed data");
   }
   Shape elements = *data;
-  if (two) elements[rank - 1] = elements[rank - 1] * Dim(2);
+  elements[rank - 1] = elements[rank - 1] * Dim(per_element);
   Shape parameters = elements;
   parameters[quantize] = (elements[quantize] + Dim(a.block - 1)).FloorDiv(Dim(a.block));
   PF_RETURN_IF_ERROR(ExpectShape(c, kScales, parameters));
   Shape zeros = parameters;
-  if (two) zeros[rank - 1] = (zeros[rank - 1] + Dim(1)).FloorDiv(Dim(2));
+  zeros[rank - 1] = (zeros[rank - 1] + Dim(per_element - 1)).FloorDiv(Dim(per_element));
   PF_RETURN_IF_ERROR(ExpectShape(c, kZeros, zeros));
   if (indices == nullptr) return absl::OkStatus();
   Shape y;
@@ -124,10 +125,15 @@ struct Table {
   int zero = 0;
 
   int64_t blocks() const { return (length + block - 1) / block; }
+  // Codes of zero points in a row of them.
+  int64_t zero_row() const {
+    const int64_t per_byte = 8 / bits;
+    return (blocks() + per_byte - 1) / per_byte * per_byte;
+  }
   int CodeAt(const uint8_t* from, int64_t i) const {
     if (bits == 8) return from[i];
-    const uint8_t code = GetNibble(from, i);
-    return is_signed ? SignExtendNibble(code) : code;
+    const uint8_t code = GetPacked(from, i, bits);
+    return is_signed ? SignExtendPacked(code, bits) : code;
   }
   float At(int64_t e) const {
     const int64_t column = e % after;
@@ -136,7 +142,7 @@ struct Table {
     const int64_t p = (before * blocks() + along / block) * after + column;
     int point = zero;
     if (zeros != nullptr) {
-      const int64_t index = zeros_padded ? before * ((blocks() + 1) / 2 * 2) + along / block : p;
+      const int64_t index = zeros_padded ? before * zero_row() + along / block : p;
       point = CodeAt(zeros, index);
     }
     return static_cast<float>(CodeAt(codes, e) - point) * scales[p];
@@ -147,8 +153,8 @@ Table TableOf(const KernelArgs& args, const Attributes& a, const float* scales) 
   const TensorArg& data = args.input(kData);
   std::vector<int64_t> dims = data.dims;
   const auto rank = static_cast<int64_t>(dims.size());
-  const bool two = TwoAByte(data.dtype, a);
-  if (two) dims.back() *= 2;
+  const int64_t per_element = CodesPerElement(data.dtype, a);
+  dims.back() *= per_element;
   const int64_t gather = a.gather_axis < 0 ? a.gather_axis + rank : a.gather_axis;
   const int64_t quantize = a.quantize_axis < 0 ? a.quantize_axis + rank : a.quantize_axis;
   Table t;
@@ -165,7 +171,7 @@ Table TableOf(const KernelArgs& args, const Attributes& a, const float* scales) 
   t.is_signed = data.dtype == DataType::kInt4;
   t.scales = scales;
   t.zeros = args.input(kZeros).as<uint8_t>();
-  t.zeros_padded = two;
+  t.zeros_padded = per_element > 1;
   // Unsigned bytes are centred; the 4-bit types are as they say.
   t.zero = data.dtype == DataType::kUint8 ? 1 << (a.bits - 1) : 0;
   return t;
@@ -197,8 +203,9 @@ absl::Status Run(KernelArgs& args) {
 OpDef GatherBlockQuantizedDef() {
   using enum DataType;
   return OpDef("com.microsoft", "GatherBlockQuantized", /*since=*/1)
-      .Doc("Gather of a table of 4- or 8-bit codes in blocks: (code - zero point) * scale.")
-      .Input("data", "T1", "[..., rows, ...]; uint8 with bits 4: two codes a byte on the last axis")
+      .Doc("Gather of a table of 2-, 4- or 8-bit codes in blocks: (code - zero point) * scale.")
+      .Input("data", "T1",
+             "[..., rows, ...]; uint8 with bits 2 or 4: four or two codes a byte on the last axis")
       .Input("indices", "Tind", "[...]; negative ones count from the end")
       .Input("scales", "T2", "as data, ceil(dim / block_size) along quantize_axis")
       .Input("zero_points", "T1", "as scales, packed as data; absent: 0, of uint8 2^(bits - 1)",
@@ -207,7 +214,7 @@ OpDef GatherBlockQuantizedDef() {
       .Attr("gather_axis", int64_t{0}, "axis that is indexed")
       .Attr("quantize_axis", int64_t{1}, "axis of the blocks, another one")
       .Attr("block_size", int64_t{128}, "a power of two from 16 on")
-      .Attr("bits", int64_t{4}, "of a code in uint8 data: 4 or 8")
+      .Attr("bits", int64_t{4}, "of a code in uint8 data: 2, 4 or 8")
       .Types("T1", {kUint8, kInt4, kUint4})
       .Types("Tind", {kInt32, kInt64})
       .Types("T2", {kFloat, kFloat16, kBfloat16})

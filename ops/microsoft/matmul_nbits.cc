@@ -1,4 +1,4 @@
-// MatMulNBits: a product with a weight of 4 or 8 bits in blocks.
+// MatMulNBits: a product with a weight of 2, 4 or 8 bits in blocks.
 #include "pagefuse/ops/microsoft/matmul_nbits.h"
 
 #include <memory>
@@ -6,6 +6,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/tensor/absent_tensor.h"
 #include "pagefuse/ops/kernels/linalg/nbits_int8.h"
 #include "pagefuse/ops/kernels/numeric/convert.h"
 #include "pagefuse/ops/onnx/element.h"
@@ -15,19 +16,21 @@
 namespace pagefuse::microsoft_ops {
 namespace {
 
-constexpr int kA = 0;
-constexpr int kB = 1;
-constexpr int kScales = 2;
-constexpr int kZeros = 3;
-constexpr int kGroupIndex = 4;
-constexpr int kBias = 5;
+constexpr int kA = kNBitsA, kB = kNBitsB, kScales = kNBitsScales, kZeros = kNBitsZeros;
+constexpr int kGroupIndex = kNBitsGroupIndex, kBias = kNBitsBias;
+
+// The group of each column, with or without those that pad the last block.
+absl::Status CheckGroupIndex(const ShapeContext& c, const NBitsSizes& s) {
+  const Shape* groups = c.input_shape(kGroupIndex);
+  const auto dims = groups == nullptr ? std::nullopt : groups->constant();
+  if (!dims || ElementCount(*dims) == s.blocks() * s.block) return absl::OkStatus();
+  return CheckCount(c, kGroupIndex, s.k, "[K]");
+}
 
 absl::Status Infer(ShapeContext& c) {
   PF_ASSIGN_OR_RETURN(const NBitsSizes s, NBitsSizes::Of(c.node()));
   PF_RETURN_IF_ERROR(s.Check(c));
-  if (c.has_input(kGroupIndex)) {
-    return c.InputError(kGroupIndex, "columns in another order are not supported");
-  }
+  PF_RETURN_IF_ERROR(CheckGroupIndex(c, s));
   const Shape* a = c.input_shape(kA);
   if (a != nullptr && (a->rank() == 0 || Differ(a->back(0), Dim(s.k)))) {
     return c.InputError(kA, StrCat("expected ", s.k, " columns, got ", a->ToString()));
@@ -50,6 +53,38 @@ absl::Status Infer(ShapeContext& c) {
   return absl::OkStatus();
 }
 
+absl::Status Validate(const KernelArgs& args) {
+  const TensorArg& groups = args.input(kGroupIndex);
+  if (!groups.present()) return absl::OkStatus();
+  PF_ASSIGN_OR_RETURN(const NBitsSizes s, NBitsSizes::Of(*args.node));
+  for (int64_t i = 0; i < s.k; ++i) {
+    const int32_t group = groups.as<int32_t>()[i];
+    if (group >= 0 && group < s.blocks()) continue;
+    return ValueError(args, "input 4 \"g_idx\"",
+                      StrCat("group ", group, " of column ", i, " is none of ", s.blocks()));
+  }
+  return absl::OkStatus();
+}
+
+// Kernels take groups that are the blocks; the definition takes all.
+absl::Status HasGroupsInOrder(const Node& node, const NBitsSizes& s) {
+  const Value* groups = node.input(kGroupIndex);
+  if (groups == nullptr) return absl::OkStatus();
+  if (groups->IsConstant() && AreGroupsInOrder(*groups->initializer(), s)) return absl::OkStatus();
+  return absl::FailedPreconditionError("g_idx may put columns into groups other than the blocks");
+}
+
+absl::Status SupportsBlocks(const KernelQuery& query) {
+  PF_ASSIGN_OR_RETURN(const NBitsSizes s, NBitsSizes::Of(*query.node));
+  return HasGroupsInOrder(*query.node, s);
+}
+
+absl::Status SupportsRounded(const KernelQuery& query) {
+  PF_ASSIGN_OR_RETURN(const NBitsSizes s, NBitsSizes::Of(*query.node));
+  PF_RETURN_IF_ERROR(HasGroupsInOrder(*query.node, s));
+  return SupportsInt8(*query.node, s);
+}
+
 absl::Status RunReference(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const NBitsSizes s, NBitsSizes::Of(*args.node));
   PF_ASSIGN_OR_RETURN(const NBitsParameters parameters,
@@ -57,11 +92,12 @@ absl::Status RunReference(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const FloatValues x, FloatValues::Of(args.input(kA)));
   PF_ASSIGN_OR_RETURN(const FloatValues bias, FloatValues::Of(args.input(kBias)));
   const NBitsWeight w = s.Weight(args.input(kB).as<uint8_t>(), parameters);
+  const auto* groups = args.input(kGroupIndex).as<const int32_t>();
   std::vector<double> y(static_cast<size_t>(args.output(0).size()));
   for (int64_t n = 0; n < s.n; ++n) {
     for (int64_t r = 0; r < x.size() / s.k; ++r) {
       y[r * s.n + n] =
-          NBitsReferenceDot(x.data() + r * s.k, w, n, bias.present() ? bias.data()[n] : 0);
+          NBitsReferenceDot(x.data() + r * s.k, w, n, bias.present() ? bias.data()[n] : 0, groups);
     }
   }
   return onnx_ops::EncodeDoubles(y, args.output(0), 0);
@@ -154,72 +190,7 @@ absl::Status Run(KernelArgs& args, Product product) {
   return StoreFloats(y, output);
 }
 
-// codes -> [N, K] in float -> MatMul.
-std::string Body(const NBitsSizes& s, ZeroPoints zeros, bool bias) {
-  std::string text =
-      StrCat("MatMulNBits (A, B, scales", zeros != ZeroPoints::kNone ? ", zero_points" : "",
-             bias ? ", bias" : "", ") => (Y) {\n", DecodedRowsText(s, "B", zeros),
-             "  weight = Transpose <perm = [1, 0]> (decoded)\n  x = Cast <to = 1> (A)\n",
-             "  product = MatMul (x, weight)\n");
-  if (bias) StrAppend(&text, "  b = Cast <to = 1> (bias)\n  y = Add (product, b)\n");
-  if (!bias) StrAppend(&text, "  y = Identity (product)\n");
-  return text + "  Y = CastLike (y, A)\n}";
-}
-
-absl::StatusOr<std::string> Decompose(const Node& node) {
-  PF_ASSIGN_OR_RETURN(const NBitsSizes s, NBitsSizes::Of(node));
-  const Value* zeros = node.input(kZeros);
-  const ZeroPoints form = zeros == nullptr                     ? ZeroPoints::kNone
-                          : zeros->dtype() == DataType::kUint8 ? ZeroPoints::kPacked
-                                                               : ZeroPoints::kOfAType;
-  return Body(s, form, node.input(kBias) != nullptr);
-}
-
 }  // namespace
-
-std::string DecodedRowsText(const NBitsSizes& s, std::string_view codes, ZeroPoints zeros) {
-  const auto unpack = [&](const std::string& to, const std::string& from, int64_t columns) {
-    if (s.bits == 8) {
-      return StrCat("  ", to, "_all = Cast <to = 1> (", from, ")\n", "  ", to,
-                    "_shape = Constant <value_ints: ints = [", s.n, ", ", columns, "]> ()\n  ", to,
-                    " = Reshape (", to, "_all, ", to, "_shape)\n");
-    }
-    return StrCat(
-        "  ", to, "_even = BitwiseAnd (", from, ", mask)\n  ", to,
-        "_odd = BitShift <direction = \"RIGHT\"> (", from, ", four)\n  ", to, "_shape = Constant ",
-        "<value_ints: ints = [", s.n, ", -1, 1]> ()\n  ", to, "_e = Reshape (", to, "_even, ", to,
-        "_shape)\n  ", to, "_o = Reshape (", to, "_odd, ", to, "_shape)\n  ", to,
-        "_pairs = Concat <axis = 2> (", to, "_e, ", to, "_o)\n  ", to,
-        "_rows = Constant <value_ints: ints = [", s.n, ", -1]> ()\n  ", to, "_flat = Reshape (", to,
-        "_pairs, ", to, "_rows)\n  ", to, "_from = Constant <value_ints: ints = [0]> ()\n  ", to,
-        "_to = Constant <value_ints: ints = [", columns, "]> ()\n  ", to,
-        "_axis = Constant <value_ints: ints = [1]> ()\n  ", to, "_codes = Slice (", to, "_flat, ",
-        to, "_from, ", to, "_to, ", to, "_axis)\n  ", to, " = Cast <to = 1> (", to, "_codes)\n");
-  };
-  const int64_t padded = s.blocks() * s.block;
-  std::string text = StrCat("  mask = Constant <value: tensor = uint8 {15}> ()\n",
-                            "  four = Constant <value: tensor = uint8 {4}> ()\n",
-                            unpack("w", std::string(codes), padded),
-                            "  by_block = Constant <value_ints: ints = [", s.n, ", ", s.blocks(),
-                            ", ", s.block, "]> ()\n  one_each = Constant <value_ints: ints = [",
-                            s.n, ", ", s.blocks(), ", 1]> ()\n  blocks = Reshape (w, by_block)\n",
-                            "  s = Cast <to = 1> (scales)\n  scale = Reshape (s, one_each)\n");
-  if (zeros == ZeroPoints::kPacked) {
-    StrAppend(&text, unpack("z", "zero_points", s.blocks()), "  zero = Reshape (z, one_each)\n");
-  } else if (zeros == ZeroPoints::kOfAType) {
-    StrAppend(&text, "  z = Cast <to = 1> (zero_points)\n  zero = Reshape (z, one_each)\n");
-  } else {
-    StrAppend(&text, "  zero = Constant <value_float: float = ", s.bits == 4 ? "8.0" : "128.0",
-              "> ()\n");
-  }
-  StrAppend(&text, "  shifted = Sub (blocks, zero)\n  scaled = Mul (shifted, scale)\n",
-            "  flat = Constant <value_ints: ints = [", s.n, ", ", padded, "]> ()\n",
-            "  rows = Reshape (scaled, flat)\n  begin = Constant <value_ints: ints = [0]> ()\n",
-            "  end = Constant <value_ints: ints = [", s.k, "]> ()\n",
-            "  axis = Constant <value_ints: ints = [1]> ()\n",
-            "  decoded = Slice (rows, begin, end, axis)\n");
-  return text;
-}
 
 absl::StatusOr<NBitsParameters> NBitsParameters::Of(const TensorArg& scales,
                                                     const TensorArg& zeros) {
@@ -252,8 +223,8 @@ absl::StatusOr<NBitsSizes> NBitsSizes::Of(const Node& node) {
 
 absl::Status NBitsSizes::Check(const ShapeContext& c) const {
   constexpr int64_t kMaxSize = int64_t{1} << 31;
-  if (bits != 4 && bits != 8) {
-    return c.AttributeError("bits", StrCat("expected 4 or 8, got ", bits));
+  if (bits != 2 && bits != 4 && bits != 8) {
+    return c.AttributeError("bits", StrCat("expected 2, 4 or 8, got ", bits));
   }
   if (block < 16 || block > kMaxSize || (block & (block - 1)) != 0) {
     return c.AttributeError("block_size",
@@ -302,6 +273,7 @@ absl::Status SupportsInt8(const Node& node, const NBitsSizes& s) {
     return absl::FailedPreconditionError(
         StrCat("accuracy_level ", level, " keeps activations in float"));
   }
+  if (s.bits == 2) return absl::FailedPreconditionError("codes of 2 bits are decoded to floats");
   const int64_t bytes = s.n * s.blocks() * s.block_bytes();
   if (bytes < kLeastInt8Bytes) {
     return absl::FailedPreconditionError(
@@ -312,10 +284,22 @@ absl::Status SupportsInt8(const Node& node, const NBitsSizes& s) {
       StrCat("block_size ", s.block, " is not a multiple of ", kInt8Block));
 }
 
-double NBitsReferenceDot(const float* x, const NBitsWeight& w, int64_t row, double first) {
+bool AreGroupsInOrder(const Tensor& groups, const NBitsSizes& sizes) {
+  if (IsAbsent(groups) || groups.dtype() != DataType::kInt32 || groups.size() < sizes.k) {
+    return false;
+  }
+  const auto* group = static_cast<const int32_t*>(groups.data());
+  for (int64_t i = 0; i < sizes.k; ++i) {
+    if (group[i] != i / sizes.block) return false;
+  }
+  return true;
+}
+
+double NBitsReferenceDot(const float* x, const NBitsWeight& w, int64_t row, double first,
+                         const int32_t* groups) {
   double sum = first;
   for (int64_t k = 0; k < w.k; ++k) {
-    const int64_t b = k / w.block;
+    const int64_t b = groups != nullptr ? groups[k] : k / w.block;
     sum += (static_cast<double>(w.Code(row, k)) - w.Zero(row, b)) * w.scales[row * w.blocks() + b] *
            x[k];
   }
@@ -326,8 +310,9 @@ OpDef MatMulNBitsDef() {
   using enum DataType;
   return OpDef("com.microsoft", "MatMulNBits", /*since=*/1)
       .Doc(
-          "A * W^T + bias, W [N, K] of 4- or 8-bit codes in blocks along K: "
-          "(code - zero point) * scale. 4-bit codes are two a byte, the first in the low bits.")
+          "A * W^T + bias, W [N, K] of 2-, 4- or 8-bit codes in blocks along K: "
+          "(code - zero point) * scale. 4-bit codes are two a byte, 2-bit ones four, the first in "
+          "the low bits.")
       .Input("A", "T1", "[..., K]")
       .Input("B", "uint8", "[N, blocks, block_size * bits / 8]")
       .Input("scales", "T1", "[N, blocks]")
@@ -335,29 +320,32 @@ OpDef MatMulNBitsDef() {
              "uint8: packed as B, [N, ceil(blocks * bits / 8)]; else "
              "[N, blocks]; absent: 2^(bits - 1)",
              PortKind::kOptional)
-      .Input("g_idx", "int32", "refused", PortKind::kOptional)
+      .Input(
+          "g_idx", "int32",
+          "[K] or [blocks * block_size]: which of a row's scales and zero points is that of each "
+          "column; absent: that of its block",
+          PortKind::kOptional)
       .Input("bias", "T1", "[N]", PortKind::kOptional)
       .Output("Y", "T1", "[..., N]")
       .RequiredAttr("K", "columns of W")
       .RequiredAttr("N", "rows of W")
-      .Attr("bits", int64_t{4}, "4 or 8")
+      .Attr("bits", int64_t{4}, "2, 4 or 8")
       .RequiredAttr("block_size", "a power of two from 16 on")
       .Attr("accuracy_level", int64_t{0}, kProductAccuracyLevelDoc)
       .Types("T1", {kFloat, kFloat16, kBfloat16})
       .Types("T3", {kUint8, kFloat, kFloat16, kBfloat16})
       .InferShapes(Infer)
-      .Decomposition(Decompose)
+      .Validate(Validate)
+      .Decomposition(DecomposeMatMulNBits)
       .AddKernel({.name = "reference", .run = RunReference})
       .AddKernel({.name = "hwy",
                   .priority = 10,
+                  .supports = SupportsBlocks,
                   .prepare = Prepare,
                   .run = [](KernelArgs& args) { return Run(args, FloatProduct); }})
       .AddKernel({.name = "int8",
                   .priority = 20,
-                  .supports = [](const KernelQuery& query) -> absl::Status {
-                    PF_ASSIGN_OR_RETURN(const NBitsSizes s, NBitsSizes::Of(*query.node));
-                    return SupportsInt8(*query.node, s);
-                  },
+                  .supports = SupportsRounded,
                   .prepare = PrepareInt8,
                   .run = [](KernelArgs& args) { return Run(args, Int8Product); }});
 }

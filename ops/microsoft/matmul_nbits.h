@@ -15,6 +15,10 @@
 
 namespace pagefuse::microsoft_ops {
 
+// Ports of MatMulNBits.
+inline constexpr int kNBitsA = 0, kNBitsB = 1, kNBitsScales = 2, kNBitsZeros = 3;
+inline constexpr int kNBitsGroupIndex = 4, kNBitsBias = 5;
+
 // Scales and zero points as the kernels read them; owns what had to be converted.
 struct NBitsParameters {
   FloatValues scales;
@@ -51,11 +55,18 @@ enum class ZeroPoints { kNone, kPacked, kOfAType };
 // zero_points.
 std::string DecodedRowsText(const NBitsSizes& sizes, std::string_view codes, ZeroPoints zeros);
 
+// What MatMulNBits computes, as text: codes -> [N, K] in float -> MatMul.
+absl::StatusOr<std::string> DecomposeMatMulNBits(const Node& node);
+
+// True if g_idx puts each column into the group that is its block, as without it.
+bool AreGroupsInOrder(const Tensor& groups, const NBitsSizes& sizes);
+
 // OK if activations are to be rounded to int8 (accuracy_level 4) and the kernel takes the blocks.
 absl::Status SupportsInt8(const Node& node, const NBitsSizes& sizes);
 
-// first + x * row `row`, in double.
-double NBitsReferenceDot(const float* x, const NBitsWeight& w, int64_t row, double first = 0);
+// first + x * row `row`, in double. `groups`: the group of each column, null: its block.
+double NBitsReferenceDot(const float* x, const NBitsWeight& w, int64_t row, double first = 0,
+                         const int32_t* groups = nullptr);
 
 // Of attributes that products with such weights share.
 inline constexpr char kAccuracyLevelDoc[] =

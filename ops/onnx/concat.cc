@@ -112,7 +112,7 @@ absl::Status RunConcat(KernelArgs& args) {
 
 // --- Split ---
 
-constexpr MovedList kSplit{1, "split", 13};
+constexpr MovedList kSplit{1, "split"};
 
 // The sizes of the parts from "split"; else equal parts, of which the last may be smaller
 // (num_outputs, opset 18).

@@ -87,11 +87,6 @@ Dim Product(const Shape& shape, int begin, int end) {
 absl::StatusOr<bool> IsGiven(const ShapeContext& context, const MovedList& list) {
   const Attribute* attribute = context.node().attribute(list.name);
   if (attribute == nullptr) return context.has_input(list.input);
-  if (context.opset() >= list.since) {
-    return context.AttributeError(list.name,
-                                  StrCat("expected an input from opset ", list.since,
-                                         " on, got an attribute in opset ", context.opset()));
-  }
   const bool is_list = std::holds_alternative<int64_t>(attribute->value) ||
                        std::holds_alternative<std::vector<int64_t>>(attribute->value);
   if (!is_list) return context.AttributeError(list.name, "expected integers");

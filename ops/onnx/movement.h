@@ -43,10 +43,8 @@ Dim Product(const Shape& shape, int begin, int end);
 struct MovedList {
   int input = 0;
   std::string_view name;  // of the input and of the attribute
-  int64_t since = 0;      // first opset that takes the input
 };
-// Whether the node has it in the form of its opset. InvalidArgument for an attribute in an opset
-// that takes an input.
+// Whether the node has it, in the form of its opset (moved_attributes.h).
 absl::StatusOr<bool> IsGiven(const ShapeContext& context, const MovedList& list);
 // Its elements as far as they are known, or if all are; an attribute may be one int.
 std::optional<std::vector<Dim>> DimsOf(const ShapeContext& context, const MovedList& list);

@@ -95,7 +95,7 @@ OpDef Cumulative(const char* name, int since, const char* doc) {
 
 // --- TopK ---
 
-constexpr MovedList kK{1, "k", 10};
+constexpr MovedList kK{1, "k"};
 
 absl::Status InferTopK(ShapeContext& c) {
   PF_ASSIGN_OR_RETURN(const bool has_k, IsGiven(c, kK));

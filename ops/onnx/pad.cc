@@ -16,7 +16,7 @@
 namespace pagefuse::onnx_ops {
 namespace {
 
-constexpr MovedList kPads{1, "pads", 11};
+constexpr MovedList kPads{1, "pads"};
 
 // Elements added in front of and behind every axis of the data.
 struct Pads {

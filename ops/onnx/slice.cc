@@ -65,9 +65,9 @@ Dim CountTaken(const Dim& size, const Dim& start, const Dim& end, int64_t step) 
   return step == 1 ? distance : (distance + Dim(step - 1)).FloorDiv(Dim(step));
 }
 
-constexpr MovedList kStarts{1, "starts", 10};
-constexpr MovedList kEnds{2, "ends", 10};
-constexpr MovedList kAxes{3, "axes", 10};
+constexpr MovedList kStarts{1, "starts"};
+constexpr MovedList kEnds{2, "ends"};
+constexpr MovedList kAxes{3, "axes"};
 
 struct SliceInputs {
   std::vector<Dim> starts;

@@ -10,7 +10,7 @@
 namespace pagefuse::onnx_ops {
 namespace {
 
-constexpr MovedList kAxes{1, "axes", 13};
+constexpr MovedList kAxes{1, "axes"};
 
 absl::Status SetOutput(ShapeContext& c, std::optional<Shape> shape) {
   const std::optional<std::vector<Dim>> value = c.input_value(0);

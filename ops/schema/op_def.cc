@@ -4,6 +4,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/schema/moved_attributes.h"
 #include "pagefuse/ops/schema/port_checks.h"
 #include "pagefuse/ops/schema/shape_matcher.h"
 #include "pagefuse/ops/schema/signature.h"
@@ -213,6 +214,7 @@ absl::Status OpDef::InferWith(const Signature& signature, ShapeContext& c) const
   c.op_ = this;
   PF_RETURN_IF_ERROR(CheckPorts(c.node(), *this));
   PF_RETURN_IF_ERROR(CheckAttributes(c, attributes_));
+  PF_RETURN_IF_ERROR(CheckMovedAttributes(c));
   TypeBindings types(*this, signature);
   PF_RETURN_IF_ERROR(types.BindInputs(c));
   PF_RETURN_IF_ERROR(InferShapesWith(signature, c));

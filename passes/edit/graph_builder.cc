@@ -1,5 +1,8 @@
 #include "pagefuse/passes/edit/graph_builder.h"
 
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
+
 namespace pagefuse {
 
 Node* GraphBuilder::AddNode(std::string_view domain, std::string_view op,
@@ -35,6 +38,13 @@ Value* GraphBuilder::Int(int64_t value) {
 
 Value* GraphBuilder::Float(float value) {
   return graph_.AddInitializer(graph_.UniqueName(prefix_ + ".float"), Tensor::Scalar<float>(value));
+}
+
+Value* GraphBuilder::Float(float value, DataType type) {
+  if (type == DataType::kFloat || type == DataType::kUndefined) return Float(value);
+  absl::StatusOr<Tensor> number = Tensor::Allocate(type, {});
+  PF_CHECK(number.ok() && EncodeFromFloat(type, &value, 1, number->mutable_data()).ok());
+  return graph_.AddInitializer(graph_.UniqueName(prefix_ + ".float"), *std::move(number));
 }
 
 }  // namespace pagefuse

@@ -52,6 +52,9 @@ class GraphBuilder {
   Value* Ints(std::vector<int64_t> values);
   Value* Int(int64_t value);
   Value* Float(float value);
+  // The number in the floating-point type of a value that it is computed with; float where that has
+  // no type yet.
+  Value* Float(float value, DataType type);
 
  private:
   Graph& graph_;

@@ -6,6 +6,7 @@
 //         y, .. = Attention (q, k, v, Where (mask_index, 0, -10000), past[0], past[1])
 
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/ops/microsoft/matmul_nbits.h"
 #include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/edit/op_types.h"
 #include "pagefuse/passes/function_pass.h"
@@ -27,20 +28,58 @@ bool IsProductOfHeads(const Node& node) {
   return true;
 }
 
+// Products of which an operand has its batch dims between rows and columns.
+bool MovesBatch(const Node& node) {
+  return node.Is("FusedMatMul", "com.microsoft") &&
+         (IntOr(node, "transBatchA", 0) != 0 || IntOr(node, "transBatchB", 0) != 0);
+}
+
+// Weights whose columns are in groups of any order.
+bool HasGroups(const Node& node) {
+  return node.Is("MatMulNBits", "com.microsoft") &&
+         node.input(microsoft_ops::kNBitsGroupIndex) != nullptr;
+}
+
 bool IsDecomposed(const Node& node) {
   return IsAnyOf(node,
-                 {"Attention", "EmbedLayerNormalization", "MultiHeadAttention", "RotaryEmbedding"},
+                 {"Attention", "DynamicQuantizeMatMul", "EmbedLayerNormalization",
+                  "MatMulIntegerToFloat", "MultiHeadAttention", "RotaryEmbedding"},
                  "com.microsoft") ||
-         IsProductOfHeads(node);
+         IsProductOfHeads(node) || MovesBatch(node) || HasGroups(node);
+}
+
+// Drops the groups of columns that are the blocks of the weight, as they are without. True if there
+// were some.
+absl::StatusOr<bool> DropGroupsInOrder(Model& model, PassContext& context) {
+  bool changed = false;
+  for (Node* node : NodesOf(*model.graph)) {
+    if (!HasGroups(*node)) continue;
+    PF_ASSIGN_OR_RETURN(const auto sizes, microsoft_ops::NBitsSizes::Of(*node));
+    const Tensor* groups = ConstantOf(node->input(microsoft_ops::kNBitsGroupIndex));
+    if (!groups || !microsoft_ops::AreGroupsInOrder(*groups, sizes)) continue;
+    node->SetInput(microsoft_ops::kNBitsGroupIndex, nullptr);
+    changed = true;
+    PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
+  }
+  return changed;
 }
 
 absl::StatusOr<bool> DecomposeAll(Model& model, PassContext& context) {
   // Decompositions are texts of the canonical opset.
   if (OpsetOf(model.opset_imports, "") < kCanonicalOpset) return false;
   PF_RETURN_IF_ERROR(InferShapes(model));
-  return DecomposeNodes(model, context, kName, IsDecomposed, [&](Node* node) {
+  PF_ASSIGN_OR_RETURN(const bool dropped, DropGroupsInOrder(model, context));
+  const auto decompose = [&](Node* node) {
     return Decompose(node, model.opset_imports, context.contents);
-  });
+  };
+  // It holds an Attention.
+  const auto is_quantised = [](const Node& node) { return node.Is("QAttention", "com.microsoft"); };
+  PF_ASSIGN_OR_RETURN(const bool widened,
+                      DecomposeNodes(model, context, kName, is_quantised, decompose));
+  if (widened) PF_RETURN_IF_ERROR(InferShapes(model));
+  PF_ASSIGN_OR_RETURN(const bool decomposed,
+                      DecomposeNodes(model, context, kName, IsDecomposed, decompose));
+  return dropped || widened || decomposed;
 }
 
 }  // namespace
@@ -48,8 +87,9 @@ absl::StatusOr<bool> DecomposeAll(Model& model, PassContext& context) {
 std::unique_ptr<Pass> DecomposeMicrosoftOps() {
   return MakePass(
       kName,
-      "Decomposes Attention, MultiHeadAttention, RotaryEmbedding, EmbedLayerNormalization and "
-      "the FusedMatMul of attention heads of com.microsoft into standard ops.",
+      "Decomposes Attention, QAttention, MultiHeadAttention, RotaryEmbedding, EmbedLayerNormalization, "
+      "products of 8-bit codes, the FusedMatMul of attention heads or with transBatchA or "
+      "transBatchB, and MatMulNBits with columns in any order of com.microsoft into standard ops.",
       DecomposeAll);
 }
 

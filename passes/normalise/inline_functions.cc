@@ -9,6 +9,7 @@
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/registry/function_expansion.h"
 #include "pagefuse/ops/registry/registry.h"
+#include "pagefuse/ops/schema/added_attributes.h"
 #include "pagefuse/ops/schema/function_body.h"
 #include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/edit/splice_body.h"
@@ -148,24 +149,42 @@ absl::Status CheckNoCalls(const Graph& graph, const FunctionIndex& functions,
   return absl::OkStatus();
 }
 
+// A model as it is given: nodes have what their opset has.
+absl::Status CheckAttributes(Model& model) {
+  for (const GraphScope& scope : AllGraphs(model)) {
+    const int64_t opset = OpsetOf(*scope.opsets, "");
+    for (const auto& node : scope.graph->nodes()) {
+      PF_RETURN_IF_ERROR(CheckAddedAttributes(*node, opset));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::unique_ptr<Pass> InlineFunctions() {
   return MakePass(
       kName,
       "Replaces calls of model-local functions by the bodies of the functions, except calls "
-      "that stand for a registered op.",
-      [](Model& model, PassContext& context) {
+      "that stand for a registered op; puts slices in place of sequences that constants settle.",
+      [](Model& model, PassContext& context) -> absl::StatusOr<bool> {
+        PF_RETURN_IF_ERROR(CheckAttributes(model));
         RestorePluginCalls(model);
-        return Inliner(model, context).Run();
+        PF_ASSIGN_OR_RETURN(const bool inlined, Inliner(model, context).Run());
+        return SettleSequences(model) || inlined;
       });
 }
 
 absl::Status InlineAllFunctions(Model& model) {
-  if (model.functions.empty()) return absl::OkStatus();
+  PF_RETURN_IF_ERROR(CheckAttributes(model));
+  if (model.functions.empty()) {
+    SettleSequences(model);
+    return absl::OkStatus();
+  }
   RestorePluginCalls(model);
   PassContext context;
   PF_RETURN_IF_ERROR(Inliner(model, context).Run().status());
+  SettleSequences(model);
   return CheckNoCalls(*model.graph, FunctionIndex(model.functions), model.opset_imports);
 }
 

@@ -25,4 +25,8 @@ absl::Status InlineAllFunctions(Model& model);
 // plug-ins that are loaded; import has done it for ours.
 void RestorePluginCalls(Model& model);
 
+// Puts slices, and a Concat, in place of sequences of tensors that are made and read at places which
+// constants tell: no op takes a sequence here. True if there were some.
+bool SettleSequences(Model& model);
+
 }  // namespace pagefuse

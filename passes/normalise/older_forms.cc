@@ -1,12 +1,12 @@
 #include "pagefuse/passes/normalise/older_forms.h"
 
 #include <algorithm>
-#include <array>
 #include <string_view>
 #include <vector>
 
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/kernels/numeric/convert.h"
+#include "pagefuse/ops/schema/moved_attributes.h"
 #include "pagefuse/passes/edit/graph_builder.h"
 #include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/edit/ports.h"
@@ -14,35 +14,7 @@
 namespace pagefuse {
 namespace {
 
-// An attribute that became an input: integers as a list, a float as a scalar of the data's type.
-struct Moved {
-  std::string_view op_type;
-  std::string_view attribute;
-  int input;
-  int64_t since;  // first opset that takes the input
-};
-constexpr std::array kMoved = {Moved{"Slice", "starts", 1, 10},
-                               Moved{"Slice", "ends", 2, 10},
-                               Moved{"Slice", "axes", 3, 10},
-                               Moved{"TopK", "k", 1, 10},
-                               Moved{"Clip", "min", 1, 11},
-                               Moved{"Clip", "max", 2, 11},
-                               Moved{"Pad", "pads", 1, 11},
-                               Moved{"Pad", "value", 2, 11},
-                               Moved{"Dropout", "ratio", 1, 12},
-                               Moved{"ReduceSum", "axes", 1, 13},
-                               Moved{"Split", "split", 1, 13},
-                               Moved{"Squeeze", "axes", 1, 13},
-                               Moved{"Unsqueeze", "axes", 1, 13},
-                               Moved{"ReduceL1", "axes", 1, 18},
-                               Moved{"ReduceL2", "axes", 1, 18},
-                               Moved{"ReduceLogSum", "axes", 1, 18},
-                               Moved{"ReduceLogSumExp", "axes", 1, 18},
-                               Moved{"ReduceMax", "axes", 1, 18},
-                               Moved{"ReduceMean", "axes", 1, 18},
-                               Moved{"ReduceMin", "axes", 1, 18},
-                               Moved{"ReduceProd", "axes", 1, 18},
-                               Moved{"ReduceSumSquare", "axes", 1, 18}};
+using Moved = MovedAttribute;
 
 // The node's attribute where it has to become an input.
 const Attribute* FindMoved(const Node& node, const Moved& moved, int64_t opset) {
@@ -93,7 +65,7 @@ void RaiseFlatRows(Graph& graph, Node* node, SymbolicContents& contents) {
 
 bool MeansTheSame(const Node& node, int64_t from, int64_t to) {
   if (HasFlatRows(node, from) != HasFlatRows(node, to)) return false;
-  return std::ranges::none_of(kMoved, [&](const Moved& moved) {
+  return std::ranges::none_of(MovedAttributes(), [&](const Moved& moved) {
     return FindMoved(node, moved, from) != nullptr && to >= moved.since;
   });
 }
@@ -103,7 +75,7 @@ std::optional<std::string> ObstacleInForm(const Node& node, int64_t opset) {
   if (node.Is("Dropout") && opset < 10 && node.output(Dropout::kMask) != nullptr) {
     return StrCat(node.Description(), ": its mask has another type from opset 10 on");
   }
-  for (const Moved& moved : kMoved) {
+  for (const Moved& moved : MovedAttributes()) {
     const Attribute* attribute = FindMoved(node, moved, opset);
     if (attribute == nullptr || !std::holds_alternative<float>(attribute->value)) continue;
     const Value* data = node.input(0);
@@ -115,7 +87,7 @@ std::optional<std::string> ObstacleInForm(const Node& node, int64_t opset) {
 }
 
 void RaiseForm(Graph& graph, Node* node, int64_t opset, SymbolicContents& contents) {
-  for (const Moved& moved : kMoved) {
+  for (const Moved& moved : MovedAttributes()) {
     if (FindMoved(*node, moved, opset) == nullptr) continue;
     Value* input = AsInput(graph, *node, moved, contents);
     if (input == nullptr) continue;

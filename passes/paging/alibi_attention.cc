@@ -84,7 +84,7 @@ class BiasTaker {
       Value* rest = Without(where.input(branch), depth + 1);
       if (!bias_) return nullptr;
       // All that is left of a mask is that it hides.
-      if (!rest) rest = builder_.Float(0);
+      if (!rest) rest = builder_.Float(0, where.input(other)->dtype());
       std::vector<Value*> inputs = where.inputs();
       inputs[branch] = rest;
       return builder_.Add("Where", inputs);

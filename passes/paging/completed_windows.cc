@@ -310,7 +310,7 @@ class CompletedWindowsReader {
     }
     if (!choice.weights) return MatchFailure(match.output, "weights of the heads", "none");
     if (match.number != 1) {
-      Value* number = builder_.Float(static_cast<float>(match.number));
+      Value* number = builder_.Float(static_cast<float>(match.number), match.weight_type());
       choice.weights = builder_.Add("Mul", {choice.weights, number});
     }
     PF_ASSIGN_OR_RETURN(choice.keys,

@@ -223,7 +223,7 @@ Value* CosSinRows(GraphBuilder& builder, const RotaryAngles& angles, Value* plac
   Value* row = builder.Add("Concat", {builder.Add("Cos", {angle}), builder.Add("Sin", {angle})},
                            {{"axis", 1}});
   if (angles.factor == 1) return row;
-  return builder.Add("Mul", {row, builder.Float(angles.factor)});
+  return builder.Add("Mul", {row, builder.Float(angles.factor, angles.frequencies->dtype())});
 }
 
 }  // namespace pagefuse

@@ -261,18 +261,24 @@ class Lowering {
   Value* Rounded(GraphBuilder& builder, const Node& node, Value* heads, Gqa::In scale) {
     const char* type = scale == Gqa::kKeyScale ? "k_quant_type" : "v_quant_type";
     if (!node.input(scale) || StringOr(node, type, "NONE") == "NONE") return heads;
+    // Scales are float beside heads of every type.
+    const DataType dtype = node.input(Gqa::kQuery)->dtype();
+    Value* wide = dtype == DataType::kFloat ? heads : builder.Cast(heads, DataType::kFloat);
+    Value* quotient = builder.Add("Div", {wide, node.input(scale)});
+    Value* rounded = builder.Add("Mul", {CodesOf(builder, node, quotient), node.input(scale)});
+    return dtype == DataType::kFloat ? rounded : builder.Cast(rounded, dtype);
+  }
+
+  // The floats that the codes of a cache give back.
+  Value* CodesOf(GraphBuilder& builder, const Node& node, Value* quotient) {
     const Value* past = node.input(Gqa::kPastKey);
     if (past && past->dtype() == DataType::kFloat8E4M3FN) {
-      Value* quotient = builder.Add("Div", {heads, node.input(scale)});
       Value* kept = builder.Add("Clip", {quotient, builder.Float(-448), builder.Float(448)});
-      Value* codes = builder.Cast(kept, DataType::kFloat8E4M3FN);
-      Value* back = builder.Cast(codes, node.input(Gqa::kQuery)->dtype());
-      return builder.Add("Mul", {back, node.input(scale)});
+      return builder.Cast(builder.Cast(kept, DataType::kFloat8E4M3FN), DataType::kFloat);
     }
     const float most = IntOr(node, "kv_cache_bit_width", 8) == 4 ? 7.0f : 127.0f;
-    Value* codes = builder.Add("Round", {builder.Add("Div", {heads, node.input(scale)})});
-    Value* kept = builder.Add("Clip", {codes, builder.Float(-most - 1), builder.Float(most)});
-    return builder.Add("Mul", {kept, node.input(scale)});
+    Value* codes = builder.Add("Round", {quotient});
+    return builder.Add("Clip", {codes, builder.Float(-most - 1), builder.Float(most)});
   }
 
   void Lower(Node* node) {

@@ -232,7 +232,8 @@ class SelectionReader {
     }
     if (!weights) return MatchFailure(match.output, "weights of the heads", "none");
     if (match.number == 1) return weights;
-    return builder_.Add("Mul", {weights, builder_.Float(static_cast<float>(match.number))});
+    return builder_.Add(
+        "Mul", {weights, builder_.Float(static_cast<float>(match.number), match.weight_type())});
   }
 
   // Keys [b, t, d] are those of the past and the new ones, or new ones alone.

@@ -165,8 +165,9 @@ Value* MaskOf(GraphBuilder& builder, const Match& match, Masking masking) {
   Value* mask = OverAllKeys(builder, match);
   const auto low = BoundNumber(match, "low");
   if (low && std::isfinite(*low)) {
-    Value* visible = builder.Float(0);
-    Value* hidden = builder.Float(*low);
+    const DataType type = match.value("q")->dtype();
+    Value* visible = builder.Float(0, type);
+    Value* hidden = builder.Float(*low, type);
     if (masking == Masking::kHidden) std::swap(visible, hidden);
     return builder.Add("Where", {mask, visible, hidden});
   }

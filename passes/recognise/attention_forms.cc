@@ -74,7 +74,10 @@ bool JoinMasks(Graph& graph, Node* softmax, const SymbolicContents& contents) {
   if (!inner) return false;
   GraphBuilder builder(graph, last, last->output(0)->name());
   Value* added = inner->mask;
-  if (inner->low) added = builder.Add("Where", {inner->mask, builder.Float(0), inner->low});
+  if (inner->low) {
+    Value* visible = builder.Float(0, inner->low->dtype());
+    added = builder.Add("Where", {inner->mask, visible, inner->low});
+  }
   Value* mask = builder.Add("Add", {added, outer->mask});
   graph.ReplaceAllUses(last->output(0), builder.Add("Add", {inner->scores, mask}));
   graph.EraseIfDead(last);
@@ -107,12 +110,12 @@ bool ChooseByMask(Graph& graph, Node* node, Node* seen, Node* rest, double sign,
   const Masked hidden = HiddenPart(rest, contents);
   if (!hidden.mask || !HidesBesideSoftmax(sign * *NumberOf(hidden.low))) return false;
   Value* scores = OtherOperand(seen, "Mul", hidden.mask);
-  if (!scores || scores->dtype() != DataType::kFloat) return false;
+  if (!scores || !IsFloatingPoint(scores->dtype())) return false;
   // 0 times what is not finite is NaN.
   if (!NumberRanges(contents).Of(scores).finite()) return false;
   GraphBuilder builder(graph, node, node->output(0)->name());
   Value* visible = builder.Add("Cast", {hidden.mask}, "to", static_cast<int64_t>(DataType::kBool));
-  Value* low = builder.Float(static_cast<float>(sign * *NumberOf(hidden.low)));
+  Value* low = builder.Float(static_cast<float>(sign * *NumberOf(hidden.low)), scores->dtype());
   graph.ReplaceAllUses(node->output(0), builder.Add("Where", {visible, scores, low}));
   graph.EraseIfDead(node);
   return true;

@@ -242,10 +242,7 @@ class FormWriter {
     return HidesScore(low) || low <= HidingNumber(NumberRanges(contents_).Of(&scores));
   }
 
-  Value* Number(double number) {
-    Value* value = builder_.Float(static_cast<float>(number));
-    return type_ == DataType::kFloat ? value : builder_.Cast(value, type_);
-  }
+  Value* Number(double number) { return builder_.Float(static_cast<float>(number), type_); }
 
   Value* Chosen(Value* value, const ScoreMask& mask) {
     Value* low = Number(*mask.low);

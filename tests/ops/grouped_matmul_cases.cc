@@ -2,6 +2,8 @@
 #include "op_test.h"
 #include "weight_cases.h"
 
+#include "pagefuse/base/str_cat.h"
+
 namespace pagefuse::pagefuse_ops {
 namespace {
 
@@ -84,8 +86,8 @@ void AddGroupedCodesCases(OpCases& cases) {
   OpCase few_blocks = Coded("blocks", ids, {6, 17, 64, 4});
   few_blocks.inputs[3] = Floats({6, 17, 1}, std::vector<float>(6 * 17, 1));
   cases.Add(by_hand).Add(narrow);
-  for (const int64_t bits : {4, 8}) {
-    const std::string suffix = bits == 4 ? "_int4" : "_int8";
+  for (const int64_t bits : {2, 4, 8}) {
+    const std::string suffix = StrCat("_int", bits);
     cases.Add(Coded("few_of_many_experts" + suffix, ids, {6, 17, 64, bits}))
         .Add(Coded("part_of_a_block" + suffix, ids, {6, 17, 48, bits}))
         .Add(Coded("large_matrices" + suffix, {1, 1, 0}, {2, 300, 256, bits}))

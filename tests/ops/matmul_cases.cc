@@ -74,6 +74,13 @@ OpCases FusedMatMulCases() {
                   {{2, 3, 64}, {2, 4096, 64}}})
       .Attributes({{"transA", 1}, {"alpha", 0.5f}})
       .ShapeSets({{{2, 7, 3}, {2, 7, 5}}})
+      .Add("rows_before_the_batch",
+           {Floats({1, 2, 2}, {1, 2, 3, 4}), Floats({2, 2, 1}, {1, 1, 10, 1})},
+           {Floats({2, 1, 1}, {3, 34})}, {{"transBatchA", 1}})
+      .Attributes({{"transBatchA", 1}, {"alpha", 0.5f}})
+      .ShapeSets({{{3, 2, 7}, {2, 7, 5}}, {{3, 2, 4, 7}, {2, 4, 7, 5}}})
+      .Attributes({{"transBatchA", 1}, {"transA", 1}, {"transBatchB", 1}, {"transB", 1}})
+      .ShapeSets({{{7, 2, 3}, {5, 2, 7}}})
       .Within(DataType::kFloat, kSums, kSumsReason)
       .Within(DataType::kFloat16, {.rtol = 2e-3, .atol = 1e-5},
               "the decomposition rounds before it scales")
@@ -82,7 +89,9 @@ OpCases FusedMatMulCases() {
       .Rejects({Floats({2}, {1, 2}), Floats({2, 1}, {1, 2})}, {{"transA", 1}},
                "expected a matrix to transpose, got a vector")
       .Rejects({Floats({1, 1}, {1}), Floats({1, 1}, {1})}, {{"transBatchB", 1}},
-               "attribute \"transBatchB\": is only supported as 0");
+               "attribute \"transBatchB\": expected operands of one rank from 3 on, got [1, 1]")
+      .Rejects({Floats({1, 1, 2}, {1, 2}), Floats({1, 2, 1}, {1, 2})}, {{"transBatchB", 1}},
+               "with their batch dims in front, [1, 1, 2] and [2, 1, 1] do not multiply");
 }
 
 }  // namespace microsoft_ops

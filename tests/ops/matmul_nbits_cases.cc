@@ -55,6 +55,16 @@ OpCase Rounded(std::string name, const Problem& p, Zeros zeros = Zeros::kNone, b
   return made;
 }
 
+// With the group of each column: its block, or groups in turn.
+OpCase Grouped(std::string name, const Problem& p, Zeros zeros, bool in_turn) {
+  OpCase made = Case(std::move(name), p, zeros, true);
+  std::vector<int64_t> groups;
+  for (int64_t i = 0; i < p.k; ++i) groups.push_back(in_turn ? i % p.blocks() : i / p.block);
+  made.inputs[4] = Int32s({p.k}, groups);
+  made.constants = {1, 2, 3, 4};
+  return made;
+}
+
 }  // namespace
 
 OpCases MatMulNBitsCases() {
@@ -66,9 +76,12 @@ OpCases MatMulNBitsCases() {
   };
   OpCase exact = by_hand({0xA9, 0, 0, 0, 0, 0, 0, 0});  // 9 - 8 = 1 and 10 - 8 = 2
   exact.outputs = {Floats({1, 1}, {6})};
-  OpCase indexed = Case("ordered", {1, 32, 4, 4, 16});
-  indexed.inputs.resize(4);
-  indexed.inputs.push_back(Int32s({32}, std::vector<float>(32, 0)));
+  OpCase two_bits = by_hand({0, 0, 0, 0, 0, 0, 0, 0});
+  two_bits.name = "two_bits_by_hand";
+  two_bits.inputs[1] =
+      Codes(DataType::kUint8, {1, 1, 4}, {0x0B, 0, 0, 0});  // 3 - 2 = 1 and 2 - 2 = 0
+  two_bits.attributes.emplace_back("bits", 2);
+  two_bits.outputs = {Floats({1, 1}, {5})};  // 10 halves
   OpCase narrow = Case("short", {1, 32, 4, 4, 16});
   narrow.inputs[2] = Floats({7}, std::vector<float>(7, 1));
   return OpCases("com.microsoft.MatMulNBits")
@@ -100,7 +113,22 @@ OpCases MatMulNBitsCases() {
       .Add(Rounded("rounded_half", {3, 64, 523, 4, 32}, Zeros::kPacked, true, DataType::kFloat16))
       .Within(DataType::kFloat, {.rtol = 2e-4, .atol = 3e-5}, "float sums of codes against double")
       .Within(DataType::kFloat16, {.rtol = 2e-3, .atol = 2e-3}, "float sums of codes")
-      .Rejects(indexed, "are not supported")
+      .Add(two_bits)
+      .Add(Case("two_bits", {3, 128, 19, 2, 32, 1}))
+      .Add(Case("two_bits_padded", {2, 100, 7, 2, 64}, Zeros::kPacked, true))
+      .Add(Case("two_bits_rows", {30, 96, 70, 2, 16}, Zeros::kFloat))
+      .Add(Rounded("two_bits_rounded", {3, 128, 301, 2, 32}, Zeros::kPacked))
+      .Add(Grouped("groups_in_order", {2, 100, 5, 4, 32}, Zeros::kNone, false))
+      .Add(Grouped("groups", {2, 100, 5, 4, 32}, Zeros::kNone, true))
+      .Add(Grouped("groups_with_zeros", {2, 96, 5, 4, 16}, Zeros::kPacked, true))
+      .Add(Grouped("groups_of_bytes", {2, 96, 5, 8, 32}, Zeros::kFloat, true))
+      .Add(Grouped("groups_of_two_bits", {20, 96, 5, 2, 32}, Zeros::kPacked, true))
+      .Rejects(With(Grouped("group", {1, 32, 4, 4, 16}, Zeros::kNone, true), 4,
+                    Int32s({32}, std::vector<float>(32, 2))),
+               "input 4 \"g_idx\": group 2 of column 0 is none of 2")
+      .Rejects(With(Grouped("columns", {1, 32, 4, 4, 16}, Zeros::kNone, true), 4,
+                    Int32s({31}, std::vector<float>(31, 0))),
+               "input 4 \"g_idx\": expected [K], 32 elements")
       .Rejects(narrow, "expected [N, blocks], 8 elements");
 }
 
@@ -138,7 +166,7 @@ OpCase Gated(std::string activation, int64_t m, int64_t bits, int64_t level) {
 
 void AddGatedCodesCases(OpCases& cases) {
   for (const char* activation : {"gelu", "gelu_tanh", "silu"}) {
-    for (const int64_t bits : {4, 8}) {
+    for (const int64_t bits : {2, 4, 8}) {
       for (const int64_t m : {0, 1, 3, 40}) {
         for (const int64_t level : {0, 4}) cases.Add(Gated(activation, m, bits, level));
       }

@@ -193,6 +193,18 @@ OpCases GatherBlockQuantizedCases() {
             .inputs = {Codes(DataType::kUint8, {3, 16}, bytes), Ints({2}, {2, 0}),
                        Values({3, 1}, 1, DataType::kFloat16)},
             .attributes = whole})
+      .Add("two_bits",
+           {Codes(DataType::kUint8, {1, 4}, std::vector<uint8_t>(4, 0xE4)), Ints({1}, {0}),
+            Floats({1, 1}, {0.5f})},
+           {Floats({1, 16}, {-1, -0.5f, 0, 0.5f, -1, -0.5f, 0, 0.5f, -1, -0.5f, 0, 0.5f, -1, -0.5f,
+                             0, 0.5f})},
+           {{"block_size", 16}, {"bits", 2}})
+      .Add("zero_points_of_two_bits",
+           {Codes(DataType::kUint8, {1, 8}, std::vector<uint8_t>(8, 0xAA)), Ints({1}, {0}),
+            Floats({1, 2}, {1, 10}), Codes(DataType::kUint8, {1, 1}, {0x04})},
+           {Floats({1, 32}, {2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,
+                             10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10})},
+           {{"block_size", 16}, {"bits", 2}})
       .Add({.name = "middle",
             .inputs = {Codes(DataType::kUint4, {2, 3, 16}, bytes), Ints({2}, {2, 0}),
                        Values({2, 3, 1}, 1)},

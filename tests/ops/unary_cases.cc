@@ -145,7 +145,15 @@ OpCases ClipCases() {
            {Floats({3}, {-1, 0, 2})})
       .Add("above_only", {Ints({2}, {-9, 9}), Tensor(), Ints({}, {2})}, {Ints({2}, {-9, 2})})
       .Add("crossed", {Floats({1}, {0}), Floats({}, {2}), Floats({}, {1})}, {Floats({1}, {1})})
-      .Rejects({Floats({1}, {0}), Floats({2}, {1, 2})}, "expected a scalar");
+      .Add({.name = "attributes",
+            .inputs = {Floats({3}, {-9, 0, 9})},
+            .attributes = {{"min", -1.0f}, {"max", 2.0f}},
+            .outputs = {Floats({3}, {-1, 0, 2})},
+            .opset = 10})
+      .Rejects({Floats({1}, {0}), Floats({2}, {1, 2})}, "expected a scalar")
+      .Rejects(
+          OpCase{.inputs = {Floats({1}, {0})}, .attributes = {{"min", -1.0f}}, .opset = 13},
+          "attribute \"min\": expected an input from opset 11 on, got an attribute in opset 13");
 }
 
 }  // namespace pagefuse::onnx_ops

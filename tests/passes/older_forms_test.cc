@@ -8,6 +8,7 @@
 #include "paths.h"
 #include "recorded_op.h"
 
+#include "pagefuse/ir/text/text.h"
 #include "pagefuse/passes/pipeline/pipeline.h"
 
 namespace pagefuse {
@@ -32,6 +33,21 @@ INSTANTIATE_TEST_SUITE_P(All, OlderForm, ::testing::ValuesIn(Folders()), Recorde
 
 // A suite without cases would pass.
 TEST(OlderForms, AreFound) { EXPECT_GE(Folders().size(), 40u); }
+
+absl::Status StatusOf(const std::string& opset, const std::string& node) {
+  Model model = Must(ParseModel("<ir_version: 8, opset_import: [\"\" : " + opset +
+                                "]>\ng (float[2, 3] x) => (y) { " + node + " }"));
+  return RunPipeline(model, {.passes = {"inline-functions"}}).status();
+}
+
+TEST(OlderForms, DoNotHaveAttributesOfLaterOpsets) {
+  const std::string node = "[\"sizes\"] y = Shape <start = 1> (x)";
+  EXPECT_TRUE(StatusOf("15", node).ok());
+  EXPECT_EQ(
+      std::string(StatusOf("14", node).message()),
+      "pass \"inline-functions\": node \"sizes\" (Shape): attribute \"start\": expected opset 15 or "
+      "later, got opset 14");
+}
 
 }  // namespace
 }  // namespace pagefuse

@@ -114,9 +114,64 @@ TEST(PlainDecoderTest, StopsAtAStopToken) {
   EXPECT_EQ(completions[0].tokens, std::vector<int64_t>{all[0]});
 }
 
+TEST(PlainDecoderTest, FindsThePresentByWhatItIsMadeOf) {
+  EXPECT_EQ(Generated(WithPast("past_key_values.0.key", "other"), {3, 1, 4}, 9),
+            Expected({3, 1, 4}, 9));
+}
+
 TEST(PlainDecoderTest, NamesAPastWithoutAPresent) {
-  EXPECT_THAT(std::string(Refusal(WithPast("past_key_values.0.key", "other")).message()),
+  std::string text = WithPastText("past_key_values.0.key", "other");
+  text.replace(text.find("int64[1] one = {1}"), 18, "int64[1] one = {1}, int64[1] last = {-1}");
+  text.replace(text.find(", float[B, T, 3] \"other\""), 24, "");
+  EXPECT_THAT(std::string(Refusal(Must(ParseModel(text))).message()),
               HasSubstr("\"past_key_values.0.key\" is a past, and no output is its present"));
+}
+
+// Rows are written into a past of eight, at the places that an input gives; the others are hidden.
+constexpr const char* kWrittenByPlace = R"(<ir_version: 10, opset_import: ["" : 18]>
+g (int64[B, S] input_ids, int64[S] cache_position, float[B, 8, 3] past_0)
+  => (float[B, 1, 5] logits, float[B, 8, 3] present_0)
+<float[5, 3] table = {1, 0, -1, 0, 2, 1, -1, 1, 0, 3, -2, 1, 0, 0, 2},
+ float[3, 5] words = {1, -2, 0, 1, 1, 0, 1, 3, -1, 2, 1, 1, -1, 0, -2}, int64[1] one = {1},
+ int64[8] all = {0, 1, 2, 3, 4, 5, 6, 7}, int64[2] ends = {0, 2}, float none = {0}> {
+  rows = Gather (table, input_ids)
+  columns = Unsqueeze (cache_position, ends)
+  size = Shape (rows)
+  places = Expand (columns, size)
+  present_0 = ScatterElements <axis = 1> (past_0, places, rows)
+  newest = ReduceMax (cache_position)
+  seen = LessOrEqual (all, newest)
+  by_row = Unsqueeze (seen, ends)
+  kept = Where (by_row, present_0, none)
+  mean = ReduceMean <keepdims = 1> (kept, one)
+  logits = MatMul (mean, words)
+})";
+
+TEST(PlainDecoderTest, WritesRowsWhereAnInputSays) {
+  EXPECT_EQ(Generated(Must(ParseModel(kWrittenByPlace)), {3, 1, 4}, 5), Expected({3, 1, 4}, 5));
+}
+
+TEST(PlainDecoderTest, NamesTheNodeThatWritesBehindThePast) {
+  auto decoder = Must(PlainDecoder::Create(Must(ParseModel(kWrittenByPlace)), {}));
+  const auto completions = decoder->Generate({{.prompt = {3, 1, 4}, .max_new_tokens = 7}});
+  EXPECT_THAT(std::string(completions.status().message()), HasSubstr("8 is out of range"));
+}
+
+// Positions that the graph counts with, which nothing but their name tells.
+TEST(PlainDecoderTest, TakesPositionsByTheirName) {
+  std::string text(R"(<ir_version: 10, opset_import: ["" : 18]>
+g (int64[B, S] input_ids, int64[B, S] position_ids) => (float[B, 1, 5] logits))");
+  text += std::string(kWeights) + R"({
+  rows = Gather (table, input_ids)
+  places = Cast <to = 1> (position_ids)
+  zeros = Sub (places, places)
+  columns = Unsqueeze (zeros, last)
+  placed = Add (rows, columns)
+  mean = ReduceMean <keepdims = 1> (placed, one)
+  logits = MatMul (mean, words)
+})";
+  text.replace(text.find("int64[1] one = {1}"), 18, "int64[1] one = {1}, int64[1] last = {-1}");
+  EXPECT_EQ(Generated(Must(ParseModel(text)), {3, 1, 4}, 5), Expected({3, 1, 4}, 5));
 }
 
 TEST(PlainDecoderTest, NamesAStateThatDoesNotStartEmpty) {

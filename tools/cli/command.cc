@@ -27,7 +27,9 @@ absl::StatusOr<Model> ReadStandardInput() {
 
 absl::StatusOr<Model> ReadModel(const std::string& path, const LoadOptions& options) {
   absl::StatusOr<Model> model = path == "-" ? ReadStandardInput() : LoadModel(path, options);
-  if (model.ok()) RestorePluginCalls(*model);
+  if (!model.ok()) return model;
+  RestorePluginCalls(*model);
+  SettleSequences(*model);
   return model;
 }
 

@@ -12,7 +12,7 @@
 #include "pagefuse/ops/kernels/linalg/onednn.h"
 #include "pagefuse/ops/kernels/linalg/packed_bf16.h"
 #include "pagefuse/ops/kernels/numeric/convert.h"
-#include "pagefuse/ops/kernels/numeric/packing.h"
+#include "pagefuse/ops/kernels/numeric/packed_elements.h"
 #include "pagefuse/ops/kernels/rows/rows_hwy.h"
 
 namespace pagefuse {
@@ -24,7 +24,7 @@ constexpr int64_t kBf16Columns = 512;       // decoded at a time for AMX
 constexpr int64_t kUnitBytes = 32 << 10;    // of codes in one unit of work
 
 uint8_t CodeAt(const uint8_t* codes, int bits, int64_t i) {
-  return bits == 4 ? GetNibble(codes, i) : codes[i];
+  return bits == 8 ? codes[i] : GetPacked(codes, i, bits);
 }
 
 // Rows of W in one unit of work.
@@ -123,7 +123,7 @@ uint8_t NBitsWeight::Code(int64_t row, int64_t column) const {
 float NBitsWeight::Zero(int64_t row, int64_t index) const {
   if (zeros != nullptr) return zeros[row * blocks() + index];
   if (zero_codes != nullptr) return CodeAt(zero_codes + row * zero_row_bytes, bits, index);
-  return bits == 4 ? 8.0f : 128.0f;
+  return static_cast<float>(1 << (bits - 1));
 }
 
 std::vector<Float16> HalfScales(const float* scales, int64_t count) {

@@ -1,4 +1,4 @@
-// y = x * W^T with weights of 4 or 8 bits, which stay so in memory and are decoded in registers.
+// y = x * W^T with weights of 2, 4 or 8 bits, which stay so in memory and are decoded in registers.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@ namespace pagefuse {
 // A weight [n, k] in blocks of `block` elements along k; the last block of a row may be padded. Of
 // 4-bit codes `block` is even, or there is but one.
 //   element (r, c) = (code(r, c) - zero(r, c / block)) * scale[r * blocks + c / block]
-// Codes of a row lie one after the other, 4-bit ones two a byte, the first in the low bits; rows
-// start `row_bytes` apart. The memory is the caller's; no alignment is needed.
+// Codes of a row lie one after the other, 4-bit ones two a byte and 2-bit ones four, the first in the
+// low bits; rows start `row_bytes` apart. The memory is the caller's; no alignment is needed.
 struct NBitsWeight {
   int bits = 4;
   int64_t n = 0;

@@ -273,7 +273,7 @@ void StreamAny(const NBitsRows& x, const NBitsWeight& w, int64_t n_begin, int64_
   }
 }
 
-// One block as floats; of 4-bit codes `count` is even.
+// One block as floats; codes of less than a byte begin with one.
 template <int kBits>
 void DecodeCodes(const uint8_t* codes, int64_t count, float scale, float zero, float* to) {
   const DFull d;
@@ -292,12 +292,17 @@ void DecodeCodes(const uint8_t* codes, int64_t count, float scale, float zero, f
     if constexpr (kBits == 4) {
       hn::StoreInterleaved2(value(hn::And(code, hn::Set(d32, 15))), value(hn::ShiftRight<4>(code)),
                             d, to + i);
+    } else if constexpr (kBits == 2) {
+      const auto low = hn::Set(d32, 3);
+      hn::StoreInterleaved4(value(hn::And(code, low)), value(hn::And(hn::ShiftRight<2>(code), low)),
+                            value(hn::And(hn::ShiftRight<4>(code), low)),
+                            value(hn::ShiftRight<6>(code)), d, to + i);
     } else {
       hn::StoreU(value(code), d, to + i);
     }
   }
   for (; i < count; ++i) {
-    const int code = kBits == 4 ? codes[i / 2] >> (i % 2 * 4) & 15 : codes[i];
+    const int code = codes[i / kPerByte] >> (i % kPerByte * kBits) & ((1 << kBits) - 1);
     to[i] = (static_cast<float>(code) - zero) * scale;
   }
 }
@@ -312,7 +317,9 @@ void DecodeBlocks(const NBitsWeight& w, int64_t row, float* to) {
     const int64_t begin = b * w.block;
     const int64_t count = std::min(w.block, w.k - begin);
     const uint8_t* block = codes + begin * w.bits / 8;
-    if (w.bits == 4) {
+    if (w.bits == 2) {
+      DecodeCodes<2>(block, count, scales[b], w.Zero(row, b), to + begin);
+    } else if (w.bits == 4) {
       DecodeCodes<4>(block, count, scales[b], w.Zero(row, b), to + begin);
     } else {
       DecodeCodes<8>(block, count, scales[b], w.Zero(row, b), to + begin);
@@ -339,6 +346,7 @@ void DecodeNBitsRow(const NBitsWeight& w, int64_t row, float* to) {
 int64_t NBitsStreamedRows() { return HWY_DYNAMIC_DISPATCH(MostStreamedRows)(); }
 
 bool NBitsStreams(const NBitsWeight& w) {
+  if (w.bits == 2) return false;
   const int64_t run = w.bits == 4 ? w.block / 2 : w.block;
   return run % 8 == 0 && (w.bits == 8 || w.block % 2 == 0);
 }

@@ -18,7 +18,7 @@ struct NBitsRows {
 // Rows of x up to which streaming is faster than decoding W to floats for oneDNN.
 int64_t NBitsStreamedRows();
 
-// True if the kernels take blocks of this size.
+// True if the kernels take codes and blocks of this size.
 bool NBitsStreams(const NBitsWeight& w);
 
 // Lays out row `row` of x.

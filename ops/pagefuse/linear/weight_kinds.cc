@@ -98,7 +98,7 @@ void AddCodeAttributes(OpDef& op, const WeightPorts& ports) {
   op.Attr("bits", int64_t{4},
           "of a code: weights with scales are as com.microsoft.MatMulNBits has them, without zero "
           "points, (code - 2^(bits - 1)) * scale")
-      .OneOf({4, 8})
+      .OneOf({2, 4, 8})
       .Attr("block_size", int64_t{0}, "of codes: a power of two from 16 on")
       .Attr("accuracy_level", int64_t{0}, microsoft_ops::kAccuracyLevelDoc)
       .Let("blocks", "K / block_size, rounded up", blocks);

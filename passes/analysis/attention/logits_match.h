@@ -18,6 +18,11 @@ struct LogitsMatch {
   std::vector<Element> row_factors;  // of a row and head: weights
   std::vector<Element> key_factors;  // of a key: its scale
   Conditions visible;
+
+  // Of the weights, if there are any.
+  DataType weight_type() const {
+    return row_factors.empty() ? DataType::kUndefined : row_factors.front().value->dtype();
+  }
 };
 
 // `rows`, if known: the digits that the first indices of the output are made of.

@@ -29,12 +29,14 @@ Value* WriteE4m3Values(GraphBuilder& builder, Value* x) {
   return Cast(builder, BitCast(builder, x, DataType::kFloat8E4M3FN), DataType::kFloat);
 }
 
-Value* WriteInt8(GraphBuilder& builder, Value* x) {
-  Value* clipped = builder.Add("Clip", {x, builder.Float(-128), builder.Float(127)});
+// `type`: that of x.
+Value* ClippedToInt8(GraphBuilder& builder, Value* x, DataType type) {
+  Value* clipped = builder.Add("Clip", {x, builder.Float(-128, type), builder.Float(127, type)});
   return Cast(builder, clipped, DataType::kInt8);
 }
+Value* WriteInt8(GraphBuilder& builder, Value* x) { return ClippedToInt8(builder, x, x->dtype()); }
 Value* WriteRoundedInt8(GraphBuilder& builder, Value* x) {
-  return WriteInt8(builder, builder.Add("Round", {x}));
+  return ClippedToInt8(builder, builder.Add("Round", {x}), x->dtype());
 }
 
 // The floats that the finite codes of an 8-bit type stand for, ascending.

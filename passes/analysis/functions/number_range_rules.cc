@@ -381,7 +381,11 @@ NumberRange Scaled(const RangeNode& n, std::string_view attribute, const NumberR
 
 // FusedMatMul and Gemm.
 NumberRange ScaledProductRule(const RangeNode& n) {
-  const int summed = IntOr(n.node, "transA", 0) != 0 ? 1 : 0;
+  const bool transposed = IntOr(n.node, "transA", 0) != 0;
+  const auto& a = n.node.input(0)->shape();
+  // With transBatchA, the first axis is that of the rows.
+  const int rows = IntOr(n.node, "transBatchA", 0) != 0 && a ? a->rank() - 1 : 1;
+  const int summed = transposed ? rows : 0;
   const NumberRange product = Scaled(n, "alpha", ProductOf(n, 0, 1, n.Length(0, summed)));
   return n.node.input(2) ? Sum(product, Scaled(n, "beta", n.in(2))) : product;
 }

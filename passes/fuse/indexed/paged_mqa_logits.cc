@@ -339,7 +339,8 @@ absl::StatusOr<Value*> WeightsOfLogits(GraphBuilder& builder, Layout& layout,
   }
   if (!weights) return MatchFailure("there are no weights of heads");
   const auto number = static_cast<float>(match.number);
-  return number == 1 ? weights : builder.Add("Mul", {weights, builder.Float(number)});
+  if (number == 1) return weights;
+  return builder.Add("Mul", {weights, builder.Float(number, match.weight_type())});
 }
 
 bool IsPaged(const LogitsMatch& match) { return BlocksOf(match).has_value(); }
