@@ -233,6 +233,7 @@ class Lowering {
       const Site& site = sites_.at(&node);
       positions_ = graph_.AddInput(graph_.UniqueName("position_ids"), DataType::kInt64,
                                    Shape{site.batch, site.sequence});
+      SetMetadata(positions_->metadata, kCountedBy, node.Description());
     }
     return positions_;
   }
