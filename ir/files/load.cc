@@ -1,6 +1,6 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
-#include "pagefuse/ir/files/foreign_file.h"
+#include "pagefuse/ir/onnx/foreign_file.h"
 #include "pagefuse/ir/onnx/onnx_io.h"
 #include "pagefuse/ir/onnx/onnx_proto.h"
 

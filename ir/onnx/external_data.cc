@@ -7,8 +7,8 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
-#include "pagefuse/ir/files/foreign_file.h"
 #include "pagefuse/ir/onnx/contained_path.h"
+#include "pagefuse/ir/onnx/foreign_file.h"
 #include "pagefuse/ir/onnx/onnx_proto.h"
 #include "pagefuse/ir/tensor/absent_tensor.h"
 

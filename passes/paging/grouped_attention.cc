@@ -299,7 +299,7 @@ class Lowering {
     Value* sinks = Sinks(builder, *node, heads);
     Node* attention =
         builder.AddNode("", "Attention", {query, key, value}, 1, AttributesOf(*node, site.window));
-    attention->name = node->name;
+    attention->name = node->name.empty() ? node->output(0)->name() : node->name;
     attention->metadata = node->metadata;
     notes_.extras.At(attention) = {.sinks = sinks, .lengths = site.lengths, .past = site.past};
     Value* back = builder.SwapHeadsAndTokens(attention->output(0));

@@ -1,5 +1,5 @@
 // Files that are taken for models, by how they begin.
-#include "pagefuse/ir/files/foreign_file.h"
+#include "pagefuse/ir/onnx/foreign_file.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

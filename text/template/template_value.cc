@@ -47,8 +47,7 @@ bool IsPrintable(char32_t point) {
 std::string HexEscape(char32_t point) {
   const auto number = static_cast<unsigned>(point);
   if (point < 0x100) return absl::StrFormat("\\x%02x", number);
-  return point < 0x10000 ? absl::StrFormat("\\u%04x", number)
-                         : absl::StrFormat("\\U%08x", number);
+  return point < 0x10000 ? absl::StrFormat("\\u%04x", number) : absl::StrFormat("\\U%08x", number);
 }
 
 // repr() of a string: single quotes unless only those occur in it.

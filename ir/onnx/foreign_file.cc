@@ -1,4 +1,4 @@
-#include "pagefuse/ir/files/foreign_file.h"
+#include "pagefuse/ir/onnx/foreign_file.h"
 
 #include <cctype>
 #include <cstdint>
