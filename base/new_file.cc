@@ -157,6 +157,17 @@ absl::Status NewFile::Commit(std::initializer_list<NewFile*> files) {
   return absl::OkStatus();
 }
 
+absl::Status CheckNewFile(const std::string& path) {
+  struct stat status;
+  if (stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) {
+    return absl::InvalidArgumentError(
+        StrCat("cannot write \"", path, "\": ", std::strerror(EISDIR)));
+  }
+  // Opening a pipe would wait for its reader.
+  if (IsSpecialFile(path)) return absl::OkStatus();
+  return NewFile(Followed(path)).Open();
+}
+
 absl::Status WriteWholeFile(const std::string& path, std::string_view bytes) {
   NewFile file(IsSpecialFile(path) ? path : Followed(path));
   PF_RETURN_IF_ERROR(file.Open());

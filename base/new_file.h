@@ -54,6 +54,10 @@ class NewFile {
 // Devices and pipes are written where they are: a file that took their place would end them.
 bool IsSpecialFile(const std::string& path);
 
+// What Open of such a file would say, or that a folder has its name, before there is anything to
+// write; nothing is left of the try.
+absl::Status CheckNewFile(const std::string& path);
+
 // Replaces the file, or the one that a link of that name leads to, by `bytes`.
 absl::Status WriteWholeFile(const std::string& path, std::string_view bytes);
 

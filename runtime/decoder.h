@@ -47,6 +47,8 @@ class Decoder {
 
   const Session& session() const { return engine_ ? engine_->session() : plain_->session(); }
   EngineStats stats() const { return engine_ ? engine_->stats() : plain_->stats(); }
+  // Engine::capacity; a graph that is not paged has no cache to fill.
+  std::optional<int64_t> capacity() const { return engine_ ? engine_->capacity() : std::nullopt; }
   int64_t vocabulary() const { return engine_ ? engine_->vocabulary() : plain_->vocabulary(); }
 
   // Engine::Generate and Engine::WarmUp; a graph that is not paged has nothing to warm up.

@@ -185,6 +185,11 @@ absl::Status Engine::WarmUp(const std::vector<Request>& requests) {
   return status;
 }
 
+std::optional<int64_t> Engine::capacity() const {
+  if (impl_->options.cache_tokens == 0) return std::nullopt;
+  return impl_->model->Capacity(impl_->options.cache_tokens);
+}
+
 const Session& Engine::session() const { return impl_->model->session(); }
 const PagedCache& Engine::cache() const { return impl_->model->cache(); }
 const CacheSettings& Engine::cache_settings() const { return impl_->model->cache_settings(); }

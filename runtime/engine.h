@@ -86,6 +86,10 @@ class Engine {
   // Results of later calls and stats() are as without it. Errors as of Generate.
   absl::Status WarmUp(const std::vector<Request>& requests);
 
+  // Tokens of one text that fit into what EngineOptions::cache_tokens gives; nullopt where the cache
+  // is made for what the requests need.
+  std::optional<int64_t> capacity() const;
+
   const Session& session() const;
   const PagedCache& cache() const;
   // What the graph's cache is, whatever the options asked for.

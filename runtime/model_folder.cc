@@ -16,15 +16,29 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// OK where there is no error, or nothing of that name.
+absl::Status CheckRead(const fs::path& path, const std::error_code& error) {
+  if (!error || error == std::errc::no_such_file_or_directory ||
+      error == std::errc::not_a_directory) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      StrCat("cannot read \"", path.string(), "\": ", error.message()));
+}
+
 // The names of the graphs in the folder and in its "onnx", sorted.
-std::vector<std::string> GraphNames(const fs::path& folder) {
+absl::StatusOr<std::vector<std::string>> GraphNames(const fs::path& folder) {
   std::vector<std::string> names;
   for (const char* inner : {"", "onnx"}) {
+    const fs::path listed = *inner == '\0' ? folder : folder / inner;
     std::error_code error;
-    for (const auto& entry : fs::directory_iterator(folder / inner, error)) {
-      if (entry.path().extension() != ".onnx") continue;
-      names.push_back((fs::path(inner) / entry.path().filename()).string());
+    fs::directory_iterator entry(listed, error);
+    PF_RETURN_IF_ERROR(CheckRead(listed, error));
+    for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+      if (entry->path().extension() != ".onnx") continue;
+      names.push_back((fs::path(inner) / entry->path().filename()).string());
     }
+    PF_RETURN_IF_ERROR(CheckRead(listed, error));
   }
   std::sort(names.begin(), names.end());
   return names;
@@ -33,7 +47,9 @@ std::vector<std::string> GraphNames(const fs::path& folder) {
 // The path of a file in the folder; empty if it is not there. An error if it leads out.
 absl::StatusOr<std::string> Find(const fs::path& folder, const std::string& name) {
   std::error_code error;
-  if (!fs::exists(fs::symlink_status(folder / name, error))) return std::string();
+  const bool there = fs::exists(fs::symlink_status(folder / name, error));
+  PF_RETURN_IF_ERROR(CheckRead(folder / name, error));
+  if (!there) return std::string();
   const auto inside = ContainedPath(folder.string(), name);
   if (inside.ok()) return (folder / name).string();
   return absl::Status(inside.status().code(),
@@ -86,7 +102,9 @@ absl::Status FindFiles(const fs::path& folder, ModelFolder& model) {
   }
   PF_ASSIGN_OR_RETURN(model.tokenizer, Find(folder, "tokenizer.json"));
   PF_ASSIGN_OR_RETURN(model.tokenizer_config, Find(folder, "tokenizer_config.json"));
+  PF_ASSIGN_OR_RETURN(model.special_tokens_map, Find(folder, "special_tokens_map.json"));
   PF_ASSIGN_OR_RETURN(model.chat_template, Find(folder, "chat_template.jinja"));
+  PF_ASSIGN_OR_RETURN(model.chat_template_json, Find(folder, "chat_template.json"));
   PF_ASSIGN_OR_RETURN(const std::string tokenizer_model, Find(folder, "tokenizer.model"));
   model.has_tokenizer_model = !tokenizer_model.empty();
   return absl::OkStatus();
@@ -108,11 +126,13 @@ fs::path FolderOf(const fs::path& graph) {
 absl::StatusOr<ModelFolder> OpenModelFolder(const std::string& path, const std::string& graph) {
   ModelFolder model;
   std::error_code error;
-  if (!fs::exists(path, error)) {
+  const bool there = fs::exists(path, error);
+  PF_RETURN_IF_ERROR(CheckRead(path, error));
+  if (!there) {
     return absl::NotFoundError(StrCat("\"", path, "\": expected a folder or a graph, got nothing"));
   }
   if (fs::is_directory(path, error)) {
-    const std::vector<std::string> names = GraphNames(path);
+    PF_ASSIGN_OR_RETURN(const std::vector<std::string> names, GraphNames(path));
     std::string name;
     PF_ASSIGN_OR_RETURN(name,
                         graph.empty() ? ChooseGraph(path, names) : NamedGraph(path, graph, names));

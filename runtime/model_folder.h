@@ -18,7 +18,9 @@ struct ModelFolder {
   ModelConfig config;
   std::string tokenizer;             // tokenizer.json
   std::string tokenizer_config;      // tokenizer_config.json
+  std::string special_tokens_map;    // special_tokens_map.json
   std::string chat_template;         // chat_template.jinja
+  std::string chat_template_json;    // chat_template.json, of processors
   bool has_tokenizer_model = false;  // tokenizer.model, which is not read
 };
 
@@ -26,7 +28,8 @@ struct ModelFolder {
 // generation_config.json, tokenizer files) or of ONNX Runtime GenAI's (genai_config.json names the
 // graph), or a graph in one. `graph`: the name of one of several graphs, empty for model.onnx, or
 // the only one. Files that the folder names must lie in it: `..` and links out of it are
-// InvalidArgument (ContainedPath). NotFound and InvalidArgument name file and key.
+// InvalidArgument (ContainedPath), as are folders that may not be read. NotFound and InvalidArgument
+// name file and key.
 absl::StatusOr<ModelFolder> OpenModelFolder(const std::string& path, const std::string& graph = "");
 
 }  // namespace pagefuse

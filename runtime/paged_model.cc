@@ -24,6 +24,11 @@ std::string ReasonNotPaged(const PipelineReport& report) {
   return reason;
 }
 
+// Blocks that hold so many tokens of a group that keeps all rows.
+int64_t BlocksOf(const CacheGroup& group, int64_t tokens) {
+  return (std::max<int64_t>(group.RowsOf(tokens), 1) - 1) / group.block_size + 1;
+}
+
 }  // namespace
 
 PipelineOptions PagedPipeline(const PagedModelOptions& options) {
@@ -59,14 +64,25 @@ absl::StatusOr<std::unique_ptr<PagedModel>> PagedModel::Create(Model model,
   return paged;
 }
 
+std::optional<int64_t> PagedModel::Capacity(int64_t cache_tokens) const {
+  std::optional<int64_t> least;
+  for (const CacheGroup& group : layout_.groups()) {
+    if (group.sliding_window > 0) continue;
+    // The tokens of a window that is still open have no row yet.
+    const int64_t rows = BlocksOf(group, cache_tokens) * group.block_size;
+    const int64_t tokens = (rows + 1) * group.tokens_per_row() - 1;
+    least = std::min(least.value_or(tokens), tokens);
+  }
+  return least;
+}
+
 absl::Status PagedModel::Reserve(const std::vector<int64_t>& lengths, int64_t step_tokens,
                                  int64_t cache_tokens) {
   std::vector<CacheGroup> groups = layout_.groups();
   for (CacheGroup& group : groups) {
     group.num_blocks = layout_.BlocksFor(group, lengths, step_tokens);
     if (cache_tokens > 0 && group.sliding_window == 0) {
-      const int64_t rows = std::max<int64_t>(group.RowsOf(cache_tokens), 1);
-      group.num_blocks = (rows - 1) / group.block_size + 1;
+      group.num_blocks = BlocksOf(group, cache_tokens);
     }
     if (group.num_blocks > BlockPool::kMaxBlocks) {
       return absl::ResourceExhaustedError(StrCat("cache group \"", group.name,

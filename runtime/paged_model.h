@@ -38,6 +38,10 @@ class PagedModel {
   static absl::StatusOr<std::unique_ptr<PagedModel>> Create(Model model,
                                                             const PagedModelOptions& options);
 
+  // Tokens of one sequence that a cache of so many `cache_tokens` holds, as Reserve makes it; nullopt
+  // where no group keeps all rows.
+  std::optional<int64_t> Capacity(int64_t cache_tokens) const;
+
   // Makes the cache: room for sequences of these lengths at once in steps of at most `step_tokens`.
   // `cache_tokens` > 0 bounds the groups that keep all rows instead. Drops all sequences of the
   // old cache.

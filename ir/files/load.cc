@@ -1,5 +1,6 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/onnx/foreign_file.h"
 #include "pagefuse/ir/onnx/onnx_io.h"
 #include "pagefuse/ir/onnx/onnx_proto.h"
 
@@ -21,6 +22,7 @@ absl::StatusOr<Tensor> LoadTensor(const std::string& path, std::string* name) {
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
   PF_ASSIGN_OR_RETURN(const std::shared_ptr<Buffer> file, Buffer::ReadFile(path));
+  PF_RETURN_IF_ERROR(At(StrCat("\"", path, "\""), CheckIsNoPointer(Bytes(*file))));
   return std::string(Bytes(*file));
 }
 

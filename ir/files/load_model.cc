@@ -3,6 +3,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/onnx/foreign_file.h"
 #include "pagefuse/ir/onnx/onnx_io.h"
 #include "pagefuse/ir/onnx/onnx_proto.h"
 #include "pagefuse/ir/text/text.h"
@@ -38,6 +39,7 @@ absl::StatusOr<Model> ReadBytes(std::string_view bytes, const std::string& path,
 
 absl::StatusOr<Model> ReadModelBytes(std::string_view bytes, const ImportOptions& options) {
   if (bytes.empty()) return absl::InvalidArgumentError("the file is empty");
+  PF_RETURN_IF_ERROR(CheckIsNoForeignFile(bytes));
   return LooksLikeText(bytes) ? ParseModel(bytes) : ImportModel(bytes, options);
 }
 

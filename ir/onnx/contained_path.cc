@@ -22,8 +22,15 @@ absl::Status CheckLocation(const std::string& location) {
   if (location.find('\0') != std::string::npos) return refuse("contains a zero byte");
   const fs::path path(location);
   if (path.is_absolute()) return refuse("is absolute");
+  // Each part of it lies in the folder, so that nothing outside is looked at on the way.
+  int64_t depth = 0;
   for (const fs::path& part : path) {
-    if (part == "..") return refuse("leaves the folder of the model");
+    if (part == "..") {
+      --depth;
+    } else if (!part.empty() && part != ".") {
+      ++depth;
+    }
+    if (depth < 0) return refuse("leaves the folder of the model");
   }
   return absl::OkStatus();
 }

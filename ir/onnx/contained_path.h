@@ -9,7 +9,7 @@
 namespace pagefuse {
 
 // The real path of `location` in `folder`. InvalidArgument for a location that is empty, absolute or
-// leaves the folder by `..`, or by a link; but a link may lead anywhere in the repository of a
+// leaves the folder by `..`, on the way even, or by a link; but a link may lead anywhere in the repository of a
 // download cache that the folder is part of: where it lies under `R/snapshots` and `R/blobs` is a
 // folder too. NotFound for what is not there.
 absl::StatusOr<std::filesystem::path> ContainedPath(const std::string& folder,

@@ -8,6 +8,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/onnx/contained_path.h"
+#include "pagefuse/ir/onnx/foreign_file.h"
 #include "pagefuse/ir/onnx/onnx_proto.h"
 #include "pagefuse/ir/tensor/absent_tensor.h"
 
@@ -56,6 +57,9 @@ absl::StatusOr<std::shared_ptr<Buffer>> ExternalData::Open(const std::string& lo
     absl::StatusOr<std::shared_ptr<Buffer>> opened =
         options_.map_files ? Buffer::MapFile(path->string()) : Buffer::ReadFile(path->string());
     PF_RETURN_IF_ERROR(At("external data", opened.status()));
+    const std::string_view bytes(reinterpret_cast<const char*>((*opened)->data()),
+                                 (*opened)->size());
+    PF_RETURN_IF_ERROR(At(StrCat("external data: \"", location, "\""), CheckIsNoPointer(bytes)));
     file = *std::move(opened);
   }
   opened_[location] = file;

@@ -9,6 +9,7 @@
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/passes/edit/op_types.h"
 #include "pagefuse/passes/edit/ports.h"
+#include "pagefuse/passes/paging/grouped_attention.h"
 #include "pagefuse/passes/paging/paged_inputs.h"
 
 namespace pagefuse {
@@ -27,6 +28,13 @@ bool IsView(const Node* node) {
 bool LeadsToAngles(const Node* node) {
   return IsAnyOf(*node, {"Mul", "Div", "MatMul", "Einsum", "Transpose", "Concat", "Add"}) ||
          IsView(node) || node->Is("FusedMatMul", "com.microsoft");
+}
+
+// "input "x"", or by which op of the file it is counted where that has no such input.
+std::string Described(const Value& input) {
+  const auto counted_by = FindMetadata(input.metadata, kCountedBy);
+  if (!counted_by) return StrCat("input \"", input.name(), "\"");
+  return StrCat("what ", *counted_by, " counts as positions");
 }
 
 // What an input is read for, behind views and casts.
@@ -259,8 +267,8 @@ absl::Status Assign(const Graph& graph, const Candidate& candidate, DecoderInput
     found.unread.push_back(input);
   } else if (of_tokens && placed && !IsNamed(input, kIds)) {
     if (found.positions) {
-      return absl::FailedPreconditionError(StrCat("inputs \"", found.positions->name(), "\" and \"",
-                                                  input->name(), "\" may both be positions"));
+      return absl::FailedPreconditionError(StrCat(Described(*found.positions), " and ",
+                                                  Described(*input), " may both be positions"));
     }
     found.positions = input;
   } else if (of_tokens && AreSegments(graph, input, reading)) {
@@ -268,9 +276,12 @@ absl::Status Assign(const Graph& graph, const Candidate& candidate, DecoderInput
   } else if (!found.padding && IsCountedMask(candidate)) {
     found.padding = input;
   } else {
+    // Of an input that lowering an op added, and of the nodes that read it, the file knows nothing.
+    const bool added = FindMetadata(input->metadata, kCountedBy).has_value();
     return absl::FailedPreconditionError(
-        StrCat("input \"", input->name(), "\" is neither token ids, positions, mask nor past: ",
-               input->uses().front().node->Description(), " reads it"));
+        StrCat(Described(*input), " is neither token ids, positions, mask nor past",
+               added ? std::string(": it rotates by no constant table")
+                     : StrCat(": ", input->uses().front().node->Description(), " reads it")));
   }
   return absl::OkStatus();
 }

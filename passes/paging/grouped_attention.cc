@@ -233,6 +233,7 @@ class Lowering {
       const Site& site = sites_.at(&node);
       positions_ = graph_.AddInput(graph_.UniqueName("position_ids"), DataType::kInt64,
                                    Shape{site.batch, site.sequence});
+      SetMetadata(positions_->metadata, kCountedBy, node.Description());
     }
     return positions_;
   }
@@ -304,7 +305,7 @@ class Lowering {
     Value* sinks = Sinks(builder, *node, heads);
     Node* attention =
         builder.AddNode("", "Attention", {query, key, value}, 1, AttributesOf(*node, site.window));
-    attention->name = node->name;
+    attention->name = node->name.empty() ? node->output(0)->name() : node->name;
     attention->metadata = node->metadata;
     notes_.extras.At(attention) = {.sinks = sinks, .lengths = site.lengths, .past = site.past};
     Value* back = builder.SwapHeadsAndTokens(attention->output(0));

@@ -14,6 +14,9 @@
 
 namespace pagefuse {
 
+// Metadata of an input that is in no file: the description of the op whose lowering added it.
+inline constexpr std::string_view kCountedBy = "pkg.pagefuse.counted_by";
+
 // FailedPrecondition naming a node that cannot be paged as it is.
 absl::Status Unfit(const Node& node, std::string_view why);
 // Unfit if the graph reads a present of an attention, or of one that stands for it.
@@ -22,7 +25,8 @@ absl::Status CheckPresentsUnread(const Node& node);
 // Writes every GroupQueryAttention of the graph out as norms, rotary embedding by position ids and
 // ONNX's Attention over the new tokens alone, for a graph that is being paged: past, present and
 // lengths are those of the paged cache from here on, and a scaled cache of integers becomes the
-// rounding that it does. Adds an input `position_ids` [B, S] if the op counted positions itself.
+// rounding that it does. Adds an input `position_ids` [B, S] if the op counted positions itself
+// (kCountedBy).
 // A bias that is a mask of distance and padding becomes the window that it is. Pasts are noted in
 // `pasts`, where the caches of packed tokens, of which `packed_lengths` counts the keys, are
 // already; what ONNX's Attention has not goes to `extras`. True if there was one.

@@ -162,6 +162,46 @@ absl::Status ReadExtras(const AttentionExtras& extras, AttentionUse& match) {
   return ReadLinearBias(extras, match);
 }
 
+constexpr int kMostSteps = 8;  // between probabilities and what reads them
+
+// The output of the graph that is the value, or the same numbers in another order; null if there is
+// none.
+const Value* OutputOf(const Value& value, int steps = kMostSteps) {
+  if (value.is_output()) return &value;
+  if (steps == 0) return nullptr;
+  for (const Use& use : value.uses()) {
+    const bool moves = IsAnyOf(*use.node, {"Cast", "Identity", "Dropout", "Reshape", "Squeeze",
+                                           "Transpose", "Unsqueeze", "Slice"});
+    const Value* found =
+        moves && use.index == 0 ? OutputOf(*use.node->output(0), steps - 1) : nullptr;
+    if (found) return found;
+  }
+  return nullptr;
+}
+
+// Whether a product reads it, behind what moves numbers.
+bool MultipliesValues(const Value& value, int steps = kMostSteps) {
+  return steps > 0 && std::ranges::any_of(value.uses(), [steps](const Use& use) {
+           if (use.node->Is("MatMul") || use.node->Is("Einsum")) return true;
+           const bool passes = IsAnyOf(*use.node, {"Cast", "Identity", "Dropout", "Where", "Mul",
+                                                   "Reshape", "Transpose", "Unsqueeze"});
+           return passes && !use.node->outputs().empty() &&
+                  MultipliesValues(*use.node->output(0), steps - 1);
+         });
+}
+
+// Paged attention never has them as a tensor.
+absl::Status CheckProbabilitiesStay(const Graph& graph) {
+  for (const auto& node : graph.nodes()) {
+    const Value* output = node->Is("Softmax") ? OutputOf(*node->output(0)) : nullptr;
+    if (!output || !output->shape() || output->shape()->rank() < 3) continue;
+    // Logits may become probabilities too.
+    if (!MultipliesValues(*node->output(0))) continue;
+    return Unfit(*node, StrCat("gives its probabilities as the output \"", output->name(), "\""));
+  }
+  return absl::OkStatus();
+}
+
 // OK for a graph that is paged, or that does not attend.
 absl::Status CheckAttendsNot(const Graph& graph) {
   const Node* attends = nullptr;
@@ -173,8 +213,9 @@ absl::Status CheckAttendsNot(const Graph& graph) {
       attends = node.get();
     }
   }
-  if (attends) return Unfit(*attends, "belongs to no recognised Attention");
-  return absl::OkStatus();
+  if (!attends) return absl::OkStatus();
+  PF_RETURN_IF_ERROR(CheckProbabilitiesStay(graph));
+  return Unfit(*attends, "belongs to no recognised Attention");
 }
 
 // Keys that are counted by a mask are those of all tokens, where it is the mask.

@@ -12,6 +12,7 @@
 #include "pagefuse/ops/registry/registry.h"
 #include "pagefuse/ops/schema/default_attribute.h"
 #include "pagefuse/passes/edit/match_failure.h"
+#include "pagefuse/passes/edit/module_paths.h"
 #include "pagefuse/passes/rewrite/rule_impl.h"
 
 namespace pagefuse {
@@ -372,6 +373,7 @@ class Rewrite {
     std::erase_if(from, [&seen](const std::string& name) { return !seen.insert(name).second; });
     for (Node* node : new_nodes_) {
       for (const auto& [key, value] : kept) SetMetadata(node->metadata, key, value);
+      NoteModules({match_.nodes.begin(), match_.nodes.end()}, *node);
       SetMetadata(node->metadata, kRuleKey, rule_.name);
       SetMetadata(node->metadata, kFromKey, absl::StrJoin(from, ","));
     }

@@ -104,6 +104,20 @@ TEST_F(NewFileTest, SaysWhatCannotBeWritten) {
   EXPECT_TRUE(IsSpecialFile("/dev/null"));
 }
 
+TEST_F(NewFileTest, TellsBeforeThatAFileCannotBeMade) {
+  EXPECT_TRUE(CheckNewFile(Path("a")).ok());
+  EXPECT_TRUE(Files().empty());
+  ASSERT_TRUE(WriteWholeFile(Path("file"), "kept").ok());
+  EXPECT_TRUE(CheckNewFile(Path("file")).ok());
+  EXPECT_EQ(Content("file"), "kept");
+  EXPECT_TRUE(CheckNewFile("/dev/null").ok());
+  EXPECT_EQ(CheckNewFile(Path("none/a")).message(),
+            "cannot create \"" + Path("none/a") + "\": No such file or directory");
+  fs::create_directory(folder_ / "folder");
+  EXPECT_EQ(CheckNewFile(Path("folder")).message(),
+            "cannot write \"" + Path("folder") + "\": Is a directory");
+}
+
 TEST_F(NewFileTest, WritesWhereALinkLeads) {
   ASSERT_TRUE(WriteWholeFile(Path("target"), "older").ok());
   fs::create_symlink("target", folder_ / "link");

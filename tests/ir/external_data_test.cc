@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/onnx/contained_path.h"
 #include "pagefuse/ir/onnx/onnx_io.h"
 
 namespace pagefuse {
@@ -91,6 +92,39 @@ TEST(ExternalData, FollowsThemThroughALinkToTheSnapshot) {
   fs::create_directory_symlink(repository.snapshot, folder.path() / "current");
   const auto model = LoadModel((folder.path() / "current" / "model.onnx").string());
   EXPECT_TRUE(model.ok()) << model.status();
+}
+
+TEST(ExternalData, APathMayGoUpWithinTheFolder) {
+  const TemporaryFolder folder;
+  SaveExample(folder.path());
+  fs::create_directories(folder.path() / "sub/inner");
+  const auto contained = [&](const std::string& location) {
+    const auto path = ContainedPath(folder.path().string(), location);
+    return path.ok() ? path->filename().string() : std::string(StdView(path.status().message()));
+  };
+  EXPECT_EQ(contained("sub/../model.onnx.data"), "model.onnx.data");
+  EXPECT_EQ(contained("./sub/inner/../../model.onnx.data"), "model.onnx.data");
+  const std::string leaves = " leaves the folder of the model";
+  EXPECT_THAT(contained("../model.onnx.data"), HasSubstr(leaves));
+  EXPECT_THAT(contained("sub/../../APathMayGoUpWithinTheFolder/model.onnx.data"),
+              HasSubstr(leaves));
+  fs::create_directories(folder.path() / "elsewhere/deep");
+  const fs::path inner = folder.path() / "elsewhere";
+  SaveExample(inner);
+  fs::create_symlink(folder.path() / "sub/inner", inner / "link");
+  const auto through = ContainedPath(inner.string(), "link/../model.onnx.data");
+  EXPECT_FALSE(through.ok());
+}
+
+TEST(ExternalData, SaysThatAFileIsAPointer) {
+  const TemporaryFolder folder;
+  SaveExample(folder.path());
+  std::ofstream(folder.path() / "model.onnx.data")
+      << "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 16\n";
+  EXPECT_THAT(
+      MessageOf(LoadModel((folder.path() / "model.onnx").string())),
+      HasSubstr("initialiser \"w\": external data: \"model.onnx.data\": this is a pointer of "
+                "Git LFS in place of the file"));
 }
 
 TEST(ExternalData, RefusesALinkOutOfTheRepository) {

@@ -227,6 +227,15 @@ TEST(Engine, ACacheThatFillsUpWhileATextGrowsSaysSoAndStaysUsable) {
   EXPECT_EQ(Tokens(*engine, {{.prompt = {1, 2, 3}, .max_new_tokens = 4}})[0].size(), 4u);
 }
 
+TEST(Engine, SaysHowManyTokensFit) {
+  EngineOptions options;
+  EXPECT_EQ(MakeEngine(options)->capacity(), std::nullopt);
+  options.cache_tokens = 17;
+  EXPECT_EQ(MakeEngine(options)->capacity(), 20);
+  options.cache_tokens = 1;
+  EXPECT_EQ(MakeEngine(options)->capacity(), 4);
+}
+
 TEST(Engine, NoRequestsAndNoTokensAreFine) {
   const std::unique_ptr<Engine> engine = MakeEngine();
   EXPECT_TRUE(engine->Generate({})->empty());

@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include <unistd.h>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "must.h"
@@ -51,6 +53,8 @@ TEST_F(ModelFolderTest, ReadsHuggingFacesLayout) {
   Write("tokenizer.json");
   Write("tokenizer_config.json");
   Write("chat_template.jinja");
+  Write("chat_template.json");
+  Write("special_tokens_map.json");
   Write("tokenizer.model");
   const auto model = Must(Open());
   EXPECT_THAT(model.graph, EndsWith("model/onnx/model.onnx"));
@@ -58,6 +62,8 @@ TEST_F(ModelFolderTest, ReadsHuggingFacesLayout) {
   EXPECT_THAT(model.tokenizer, EndsWith("model/tokenizer.json"));
   EXPECT_THAT(model.tokenizer_config, EndsWith("tokenizer_config.json"));
   EXPECT_THAT(model.chat_template, EndsWith("chat_template.jinja"));
+  EXPECT_THAT(model.chat_template_json, EndsWith("chat_template.json"));
+  EXPECT_THAT(model.special_tokens_map, EndsWith("special_tokens_map.json"));
   EXPECT_TRUE(model.has_tokenizer_model);
   EXPECT_EQ(model.config.max_positions, 64);
   EXPECT_EQ(model.config.sampling.temperature, 1);
@@ -105,6 +111,16 @@ TEST_F(ModelFolderTest, SaysWhatIsMissing) {
       EndsWith("genai_config.json\": model.decoder.filename: \"decoder.onnx\" is not there"));
   EXPECT_THAT(std::string(StdView(OpenModelFolder("no/such").status().message())),
               HasSubstr("\"no/such\": expected a folder or a graph, got nothing"));
+}
+
+TEST_F(ModelFolderTest, SaysWhatMayNotBeRead) {
+  if (geteuid() == 0) GTEST_SKIP() << "root may read everything";
+  Write("model.onnx");
+  fs::permissions(folder_, fs::perms::none);
+  EXPECT_THAT(Error(), HasSubstr("model\": Permission denied"));
+  fs::permissions(folder_, fs::perms::owner_read);
+  EXPECT_THAT(Error(), HasSubstr("Permission denied"));
+  fs::permissions(folder_, fs::perms::owner_all);
 }
 
 TEST_F(ModelFolderTest, NamesFileAndKeyOfWhatIsBroken) {

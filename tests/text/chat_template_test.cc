@@ -49,7 +49,7 @@ std::vector<std::string> UserParts(std::string_view source, const ordered_json& 
 TEST(ChatTemplate, RendersAsJinjaDoes) {
   const ordered_json conversations = ReadJson("conversations.json");
   const ordered_json expected = ReadJson("rendered.json");
-  ASSERT_EQ(expected.size(), 12u);
+  ASSERT_EQ(expected.size(), 14u);
   ASSERT_EQ(conversations.size(), 30u);
   for (const auto& [name, texts] : expected.items()) {
     const auto source = Must(ReadFile(SourcePath(StrCat("tests/data/text/templates/", name))));
@@ -93,13 +93,55 @@ TEST(ChatTemplate, NamesTheLine) {
   EXPECT_EQ(TextOf("a\nb {{ x.y }}"), "error: line 2: \"x\" is undefined");
   EXPECT_EQ(TextOf("a\n{% if %}"), "error: line 2: expected an expression, got the end of the tag");
   EXPECT_EQ(TextOf("{% include 'x' %}"),
-            "error: line 1: expected if, for, set, macro, filter, break, continue or generation, "
-            "got \"include\"");
+            "error: line 1: expected if, for, set, macro, call, filter, with, break, continue or "
+            "generation, got \"include\"");
   EXPECT_EQ(TextOf("{{ 1 | nope }}"), "error: line 1: the filter \"nope\" is not known");
   EXPECT_EQ(TextOf("{{ 1 is nope }}"), "error: line 1: the test \"nope\" is not known");
   EXPECT_EQ(TextOf("{{ 'a' + 1 }}"), "error: line 1: \"+\": not for a string and an integer");
   EXPECT_EQ(TextOf("{% for x in y"), "error: line 1: expected \"%}\", got the end");
   EXPECT_EQ(TextOf("{% for x in y %}"), "error: line 1: expected \"endfor\", got the end");
+}
+
+TEST(ChatTemplate, SaysWhatIsWrongWithACallOrAFormat) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"{% macro m() %}x{% endmacro %}{% call m() %}y{% endcall %}",
+       "macro \"m\": no argument is called \"caller\""},
+      {"{% macro m() %}{{ caller() }}{% endmacro %}{{ m() }}", "no caller is defined"},
+      {"{% call 1 %}y{% endcall %}", "call: expected a call"},
+      {"{{ dict(**[1]) }}", "**: expected a dict, got a list"},
+      {"{{ '%s %s' % ('a',) }}", "\"%\": expected more values than 1"},
+      {"{{ '%s' % (1, 2) }}", "\"%\": expected 1 values, got 2"},
+      {"{{ '%d' % 'a' }}", "a field of type \"d\": expected a number, got a string"},
+      {"{{ '%x' % 1.5 }}", "a field of type \"x\": expected an integer, got a float"},
+      {"{{ '%y' % 1 }}", "\"%\": the type \"y\" is not known"},
+      {"{{ '%(a)s' % {'b': 1} }}", "\"%\": the dict has no \"a\""},
+      {"{{ '{} {}'.format(1) }}", "format: expected more values than 1"},
+      {"{{ '{a}'.format(1) }}", "format: no argument is called \"a\""},
+      {"{{ '%100000000d' % 1 }}", "more than 8388608 bytes of text"},
+      {"{{ '%.9999f' % 1 }}", "expected a precision of 1000 at most, got 9999"},
+      {"{{ [1] | batch(0) }}", "linecount: expected 1 at least"},
+      {"{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}", "nested too deeply"}};
+  for (const auto& [source, expected] : cases) {
+    EXPECT_THAT(TextOf(source), HasSubstr(expected)) << source;
+  }
+}
+
+TEST(ChatTemplate, ToolsAndDocumentsAreNoneWhereNobodyGivesThem) {
+  const char* const source = "{{ tools is defined }} {{ tools is none }} {{ documents | tojson }}";
+  EXPECT_EQ(TextOf(source), "True True null");
+  EXPECT_EQ(TextOf(source, {{"tools", ordered_json::array()}, {"documents", {1}}}),
+            "True False [1]");
+}
+
+TEST(ChatTemplate, FieldsOfAFormatRememberWhoWroteThem) {
+  const ordered_json given = {{"messages", {{{"role", "user"}, {"content", "<bos>"}}}}};
+  EXPECT_EQ(UserParts("{{ '<s>%s|%-7s|' % ('a', messages[0].content) }}", given),
+            std::vector<std::string>{"<bos>"});
+  EXPECT_EQ(UserParts("{{ '<s>{:>8.3}'.format(messages[0].content) }}", given),
+            std::vector<std::string>{"<bo"});
+  EXPECT_EQ(
+      UserParts("{% for g in messages | groupby('role') %}{{ g.grouper }}{% endfor %}", given),
+      std::vector<std::string>{"user"});
 }
 
 TEST(ChatTemplate, ReachesNothingButItsData) {

@@ -40,9 +40,9 @@ def environment():
     return env
 
 
-def rendered(template, conversation):
+def rendered(source, conversation):
     try:
-        return template.render(**OWN, **conversation)
+        return environment().from_string(source).render(**{'tools': None, 'documents': None, **OWN, **conversation})
     except Exception:  # whatever goes wrong: there is no text
         return None
 
@@ -53,8 +53,8 @@ def main():
     out = []
     for path in sys.argv[2:]:
         with open(path, encoding='utf-8') as file:
-            template = environment().from_string(file.read())
-        out.append([rendered(template, conversation) for conversation in conversations])
+            source = file.read()
+        out.append([rendered(source, conversation) for conversation in conversations])
     print('[\n' + ',\n'.join('[\n' + ',\n'.join(json.dumps(text, ensure_ascii=False) for text in texts) + '\n]' for texts in out) + '\n]')
 
 

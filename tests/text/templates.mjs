@@ -1,4 +1,4 @@
-// Compares chat templates with Jinja (python3-jinja2) and with another implementation in JavaScript: the twelve of tests/data/text/templates,
+// Compares chat templates with Jinja (python3-jinja2) and with another implementation in JavaScript: the fourteen of tests/data/text/templates,
 // and those of four real models, over thirty conversations each.
 //
 //   (packages as in exact.mjs, and @huggingface/jinja@0.5.11)

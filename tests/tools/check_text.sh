@@ -30,6 +30,17 @@ expect 0 '"finish":"stop"' generate $model --prompt "$question" --stop keys --js
 expect 0 '"prompt_tokens":9,' generate $model --prompt '<bos>a<eos>bcdef' --max-new-tokens 1 --json --ignore-end
 expect 0 '"prompt_tokens":11,' generate $model --system x --prompt 'a<eos>b' --max-new-tokens 1 --json --ignore-end
 
+# A special token ends an answer, as a text that is one does. What was held back for a stop, and half a character, end the stream.
+mkdir "$out/special"
+cp $model/*.json $model/model.onnx $model/weights.data "$out/special"
+sed -i '0,/"added_tokens": *\[/s//&{"id": 46, "content": ".", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true},/' \
+  "$out/special/tokenizer.json"
+same '45 keys' "$(only out generate "$out/special" --prompt "$question" --ignore-end --stop .)"
+expect 0 '"finish":"stop"' generate "$out/special" --prompt "$question" --ignore-end --stop . --json
+expect 0 '^\{"completion":0,"text":"keys"\}$' generate $model --prompt "$question" --stop keysX --max-new-tokens 7 --json --stream
+expect 0 '^\{"completion":0,"text":"�"\}$' generate models/gemma3_A18/model.onnx --prompt-ids 30 --max-new-tokens 1 --json --stream
+[[ $(only err generate $model --prompt '<bos>a' --max-new-tokens 1) == *'the prompt begins with <bos> twice'* ]] || fail 'a second <bos> is not told'
+
 # Samples: one prefill, the same tokens for a seed.
 ask=(generate $model --prompt "$question" --temperature 6 --max-new-tokens 12 --ignore-end --json)
 expect 0 '"completions":\[.*"seed":7.*"seed":7.*"prefill_tokens":83,' "${ask[@]}" --n 3 --seed 7
@@ -65,7 +76,18 @@ mkdir "$out/folder"
 cp $model/*.json $model/chat_template.jinja "$out/folder"
 echo 'no graph' >"$out/folder/model.onnx"
 sed -i 's/8192/16/' "$out/folder/config.json"
-expect 1 'a prompt of 83 tokens and 32 new ones: expected 16 at most, the positions of the model' generate "$out/folder" --prompt "$question"
+expect 1 'a prompt of 83 tokens: expected less than 16, the positions of the model' generate "$out/folder" --prompt "$question"
+expect 1 'a prompt of 3 tokens and 20 new ones: expected 16 at most, the positions of the model' generate "$out/folder" --prompt ab --max-new-tokens 20
+expect 1 '--prompt-ids: expected token ids with commas, got none' generate $model --prompt-ids ''
+expect 1 '--prompt-ids: expected a token id on both sides of each comma, got none on one' generate $model --prompt-ids 1,,2
+expect 1 '--forced-ids: "-1" is no token id' generate $model --prompt-ids 1 --forced-ids -1
+expect 1 '--stop: expected a text, got none' generate $model --prompt a --stop ''
+expect 1 '--stop: expected a text, or a special token alone, got the special token "<eos>" within "a<eos>"' generate $model --prompt a --stop 'a<eos>'
+expect 1 'cannot create "'"$out"'/nowhere/logits.pb": No such file' generate $model --prompt a --logits-out "$out/nowhere/logits.pb"
+expect 1 'cannot write "'"$out"'": Is a directory' generate $model --prompt a --trace "$out"
+same '' "$(only out generate $model --prompt abc --max-new-tokens 40 --cache-tokens 16)"
+expect 1 'tokens and 40 new ones: expected 17 at most, for which the cache of --cache-tokens 16 has room' \
+  generate $model --prompt abc --max-new-tokens 40 --cache-tokens 16
 expect 1 'temperature: expected 0 to 100, got 101' generate $model --prompt a --temperature 101
 expect 1 'top_p: expected more than 0, at most 1, got 0' generate $model --prompt a --top-p 0
 expect 1 '--chat takes its questions from the input' generate $model --chat --prompt a

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <ctime>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,12 +19,14 @@
 
 namespace pagefuse {
 
-// Paths; all but the first may be empty.
+// Paths; all but the first may be empty. Of several templates the first of chat_template,
+// tokenizer_config and chat_template_json counts.
 struct TextFiles {
-  std::string tokenizer;  // tokenizer.json
-  std::string
-      tokenizer_config;  // tokenizer_config.json: special tokens, and where there is no other, the template
-  std::string chat_template;  // chat_template.jinja, which goes before it
+  std::string tokenizer;           // tokenizer.json
+  std::string tokenizer_config;    // tokenizer_config.json: special tokens, and a template
+  std::string special_tokens_map;  // special_tokens_map.json: special tokens of older folders
+  std::string chat_template;       // chat_template.jinja
+  std::string chat_template_json;  // chat_template.json: a template in JSON, of processors
 };
 
 // Thread-safe.
@@ -37,6 +41,8 @@ class TextModel {
   // A text as a prompt: with the tokens around it that the files ask for. Names of special tokens in
   // it are those tokens.
   absl::StatusOr<std::vector<int64_t>> EncodePrompt(std::string_view text) const;
+  // The token that all texts begin with, where the prompt has it twice: its text has it, too.
+  std::optional<std::string> BeginsTwice(std::span<const int64_t> prompt) const;
   // A conversation: `given` has "messages", and what else the template looks at. Names of special
   // tokens in it are text. FailedPrecondition without a template.
   absl::StatusOr<std::vector<int64_t>> EncodeChat(const nlohmann::ordered_json& given,
@@ -45,6 +51,7 @@ class TextModel {
  private:
   TextModel() = default;
   absl::Status ReadConfig(const nlohmann::json& config);
+  absl::Status ReadSpecialTokens(const nlohmann::json& map, const nlohmann::json& config);
   absl::Status ReadTemplate(const TextFiles& files, const nlohmann::json& config);
 
   std::shared_ptr<const Tokenizer> tokenizer_;

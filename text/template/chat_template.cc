@@ -27,6 +27,10 @@ absl::StatusOr<RenderedChat> ChatTemplate::Render(const nlohmann::ordered_json& 
                                                   const nlohmann::ordered_json& given,
                                                   std::time_t now) const {
   chat_template::Evaluator evaluator(now);
+  // Templates ask whether these are none, and take an undefined value for one that is given.
+  for (const char* name : {"tools", "documents"}) {
+    evaluator.Set(name, chat_template::Value(chat_template::None()));
+  }
   for (const auto* object : {&own, &given}) {
     for (const auto& [name, item] : object->items()) {
       PF_ASSIGN_OR_RETURN(chat_template::Value value,

@@ -21,8 +21,8 @@ struct RenderedChat {
   std::vector<TextRange> user;
 };
 
-// A template in the part of Jinja that chat templates use: if, for, set, macro, filter, namespaces,
-// filters, tests and methods of strings and dicts. It reaches nothing but what it is given, and
+// A template in the part of Jinja that chat templates use: if, for, set, macro, call, filter, with,
+// namespaces, filters, tests and methods of strings and dicts. It reaches nothing but what it is given, and
 // ends: 10^6 operations, 8 MiB of text, bounded depth. Thread-safe.
 class ChatTemplate {
  public:
@@ -31,7 +31,7 @@ class ChatTemplate {
   ~ChatTemplate();
 
   // `own`: what belongs to the model, as bos_token. `given`: what users send, as messages and tools.
-  // Both are objects. `now` is what strftime_now tells. InvalidArgument with what the template
+  // Both are objects; tools and documents are none where neither has them. `now` is what strftime_now tells. InvalidArgument with what the template
   // raised, or naming the line; ResourceExhausted past the limits.
   absl::StatusOr<RenderedChat> Render(const nlohmann::ordered_json& own,
                                       const nlohmann::ordered_json& given, std::time_t now) const;

@@ -31,6 +31,7 @@ struct Expr {
     kAnd,
     kOr,
     kConditional,  // parts[0] if parts[1] else parts[2], which may be null
+    kSpread,       // *parts[0] among the arguments of a call
   };
   Kind kind = kLiteral;
   int line = 1;
@@ -38,16 +39,17 @@ struct Expr {
   std::string name = {};
   Value literal = {};
   std::vector<ExprPtr> parts = {};
-  std::vector<std::pair<std::string, ExprPtr>> named = {};
-  std::vector<std::string> operators = {};  // kCompare
+  std::vector<std::pair<std::string, ExprPtr>> named = {};  // without a name: **value
+  std::vector<std::string> operators = {};                  // kCompare
 };
 
 struct Statement;
 using Body = std::vector<std::unique_ptr<Statement>>;
 
-// `a`, or `object.a`.
+// `a`, `object.a`, or several in brackets.
 struct Target {
-  std::string name, attribute;
+  std::string name = {}, attribute = {};
+  std::vector<Target> parts = {};
 };
 
 struct Statement {
@@ -60,20 +62,27 @@ struct Statement {
     kSetBlock,
     kMacro,
     kFilterBlock,
+    kCallBlock,
+    kWith,
     kBreak,
     kContinue,
     kGroup
   };
   Kind kind = kText;
   int line = 1;
-  MarkedText text = {};              // kText
-  ExprPtr value = {};                // kPrint, kFor (what is walked), kSet, filters of blocks
-  ExprPtr condition = {};            // kFor
-  std::vector<Target> targets = {};  // kFor, kSet, kSetBlock
+  MarkedText text = {};  // kText
+  // kPrint, kFor (what is walked), kSet, filters of blocks, the call of a kCallBlock
+  ExprPtr value = {};
+  ExprPtr condition = {};                               // kFor
+  std::vector<Target> targets = {};                     // kFor, kSet, kSetBlock
   std::vector<std::pair<ExprPtr, Body>> branches = {};  // kIf
   Body body = {}, otherwise = {};
-  std::string name = {};                                         // kMacro
-  std::vector<std::pair<std::string, ExprPtr>> parameters = {};  // kMacro, with defaults or null
+  std::string name = {};  // kMacro
+  // kMacro and kCallBlock, with defaults or null; kWith, with values.
+  std::vector<std::pair<std::string, ExprPtr>> parameters = {};
+  // kMacro: its body asks for what stands in the call beyond the parameters.
+  bool takes_caller = false, takes_more = false, takes_more_named = false;
+  bool recursive = false;  // kFor
 };
 
 // InvalidArgument or Unimplemented naming the line.

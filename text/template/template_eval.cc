@@ -114,8 +114,13 @@ absl::StatusOr<Evaluator::Flow> Evaluator::RunStatement(const Statement& stateme
       PF_RETURN_IF_ERROR(RunSetBlock(statement));
       return Flow::kNext;
     case Statement::kMacro:
-      DefineMacro(statement);
+      Set(statement.name, MakeMacro(statement));
       return Flow::kNext;
+    case Statement::kCallBlock:
+      PF_RETURN_IF_ERROR(RunCallBlock(statement));
+      return Flow::kNext;
+    case Statement::kWith:
+      return RunWith(statement);
     case Statement::kFilterBlock:
       PF_RETURN_IF_ERROR(RunFilterBlock(statement));
       return Flow::kNext;
@@ -142,70 +147,8 @@ absl::StatusOr<Evaluator::Flow> Evaluator::RunIf(const Statement& statement) {
   return RunBody(statement.otherwise);
 }
 
-absl::StatusOr<List> Evaluator::FilteredItems(const Statement& statement) {
-  PF_ASSIGN_OR_RETURN(const Value walked, Eval(*statement.value));
-  PF_ASSIGN_OR_RETURN(List items, Items(walked));
-  if (!statement.condition) return items;
-  List kept;
-  for (const Value& item : items) {
-    Frame* before = frame_;
-    PushFrame(before);
-    absl::Status status = Bind(statement.targets, item);
-    absl::StatusOr<Value> holds = status.ok() ? Eval(*statement.condition) : status;
-    PopFrame(before);
-    if (!holds.ok()) return holds.status();
-    if (holds->IsTrue()) kept.push_back(item);
-  }
-  return kept;
-}
-
-absl::StatusOr<Evaluator::Flow> Evaluator::RunFor(const Statement& statement) {
-  PF_ASSIGN_OR_RETURN(const List items, FilteredItems(statement));
-  return items.empty() ? RunBody(statement.otherwise) : RunLoop(statement, items);
-}
-
-// What `loop` is in iteration `i`.
-Value LoopValue(const List& items, size_t i) {
-  const auto number = [](size_t n) { return Value(static_cast<int64_t>(n)); };
-  const size_t count = items.size();
-  Dict loop;
-  const auto add = [&](const char* name, Value value) {
-    loop.emplace_back(MarkedText(name), std::move(value));
-  };
-  add("index", number(i + 1));
-  add("index0", number(i));
-  add("revindex", number(count - i));
-  add("revindex0", number(count - i - 1));
-  add("first", Value(i == 0));
-  add("last", Value(i + 1 == count));
-  add("length", number(count));
-  add("previtem", i > 0 ? items[i - 1] : Value(Undefined{"there is no previous item"}));
-  add("nextitem", i + 1 < count ? items[i + 1] : Value(Undefined{"there is no next item"}));
-  add("cycle",
-      Value(Function{"cycle", [i](Evaluator&, const Arguments& arguments) -> absl::StatusOr<Value> {
-                       if (arguments.positional.empty())
-                         return Wrong("cycle: expected an argument");
-                       return arguments.positional[i % arguments.positional.size()];
-                     }}));
-  return Value::Of(std::move(loop)).value_or(Value(Undefined{"loop is nested too deeply"}));
-}
-
-absl::StatusOr<Evaluator::Flow> Evaluator::RunLoop(const Statement& statement, const List& items) {
-  for (size_t i = 0; i < items.size(); ++i) {
-    PF_RETURN_IF_ERROR(Charge(10 * Work::kBytesAnOperation));
-    Frame* before = frame_;
-    PushFrame(before);
-    Set("loop", LoopValue(items, i));
-    absl::Status status = Bind(statement.targets, items[i]);
-    absl::StatusOr<Flow> flow = status.ok() ? RunBody(statement.body) : status;
-    PopFrame(before);
-    if (!flow.ok()) return flow.status();
-    if (*flow == Flow::kBreak) break;
-  }
-  return Flow::kNext;
-}
-
 absl::Status Evaluator::Assign(const Target& target, Value value) {
+  if (!target.parts.empty()) return Unpack(target.parts, value);
   if (target.attribute.empty()) {
     Set(target.name, std::move(value));
     return absl::OkStatus();
@@ -227,13 +170,30 @@ absl::Status Evaluator::Assign(const Target& target, Value value) {
 
 // One target takes the value, several take its items.
 absl::Status Evaluator::Bind(const std::vector<Target>& targets, const Value& value) {
-  if (targets.size() == 1) return Assign(targets[0], value);
+  return targets.size() == 1 ? Assign(targets[0], value) : Unpack(targets, value);
+}
+
+absl::Status Evaluator::Unpack(const std::vector<Target>& targets, const Value& value) {
   PF_ASSIGN_OR_RETURN(const List items, Items(value));
   if (items.size() != targets.size()) {
     return Wrong(StrCat("expected ", targets.size(), " values to unpack, got ", items.size()));
   }
   for (size_t i = 0; i < items.size(); ++i) PF_RETURN_IF_ERROR(Assign(targets[i], items[i]));
   return absl::OkStatus();
+}
+
+// The values are those of the names around the block.
+absl::StatusOr<Evaluator::Flow> Evaluator::RunWith(const Statement& statement) {
+  List values;
+  for (const auto& [name, value] : statement.parameters) {
+    PF_ASSIGN_OR_RETURN(values.emplace_back(), Eval(*value));
+  }
+  Frame* before = frame_;
+  PushFrame(before);
+  for (size_t i = 0; i < values.size(); ++i) Set(statement.parameters[i].first, values[i]);
+  auto flow = RunBody(statement.body);
+  PopFrame(before);
+  return flow;
 }
 
 absl::StatusOr<MarkedText> Evaluator::Captured(const Body& body) {
@@ -266,52 +226,6 @@ absl::Status Evaluator::RunSetBlock(const Statement& statement) {
   return Assign(statement.targets[0], std::move(value));
 }
 
-void Evaluator::DefineMacro(const Statement& statement) {
-  for (Frame* frame = frame_; frame; frame = frame->around) frame->kept = true;
-  macros_.push_back(std::make_unique<Macro>(Macro{&statement, frame_}));
-  Set(statement.name, Value(static_cast<const Macro*>(macros_.back().get())));
-}
-
-absl::Status Evaluator::BindParameters(const Macro& macro, const Arguments& arguments) {
-  const auto& parameters = macro.definition->parameters;
-  if (arguments.positional.size() > parameters.size()) {
-    return Wrong(StrCat("macro \"", macro.definition->name, "\": expected ", parameters.size(),
-                        " arguments at most, got ", arguments.positional.size()));
-  }
-  for (const auto& [name, value] : arguments.named) {
-    const bool known = std::ranges::any_of(
-        parameters, [&name = name](const auto& parameter) { return parameter.first == name; });
-    if (!known)
-      return Wrong(
-          StrCat("macro \"", macro.definition->name, "\": no argument is called \"", name, "\""));
-  }
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    const auto& [name, otherwise] = parameters[i];
-    if (const Value* given = arguments.Find(i, name)) {
-      Set(name, *given);
-    } else if (otherwise) {
-      PF_ASSIGN_OR_RETURN(Value value, Eval(*otherwise));
-      Set(name, std::move(value));
-    } else {
-      Set(name, Value(Undefined{StrCat("parameter \"", name, "\" was not given")}));
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<Value> Evaluator::CallMacro(const Macro& macro, const Arguments& arguments) {
-  if (calls_ >= kMaxDepth / 10) return absl::ResourceExhaustedError("calls nested too deeply");
-  ++calls_;
-  Frame* before = frame_;
-  PushFrame(macro.scope);
-  const absl::Status bound = BindParameters(macro, arguments);
-  absl::StatusOr<MarkedText> text = bound.ok() ? Captured(macro.definition->body) : bound;
-  PopFrame(before);
-  --calls_;
-  if (!text.ok()) return text.status();
-  return Text(*std::move(text));
-}
-
 absl::StatusOr<Value> Evaluator::Call(const Value& callee, const Arguments& arguments) {
   if (const Macro* macro = callee.macro()) return CallMacro(*macro, arguments);
   if (const Function* function = callee.function()) {
@@ -322,6 +236,9 @@ absl::StatusOr<Value> Evaluator::Call(const Value& callee, const Arguments& argu
                         StrCat(function->name, ": ", StdView(value.status().message())));
   }
   if (const Undefined* undefined = callee.undefined()) return Wrong(undefined->what);
+  // A recursive loop.
+  const Value* inner = callee.dict() ? Lookup(*callee.dict(), kLoopCall) : nullptr;
+  if (inner && inner->function()) return Call(*inner, arguments);
   return Wrong(StrCat(callee.KindName(), " cannot be called"));
 }
 

@@ -66,13 +66,21 @@ class Evaluator {
   absl::StatusOr<Flow> RunIf(const Statement& statement);
   absl::StatusOr<Flow> RunFor(const Statement& statement);
   absl::StatusOr<Flow> RunLoop(const Statement& statement, const List& items);
-  absl::StatusOr<List> FilteredItems(const Statement& statement);
+  absl::StatusOr<Value> LoopValue(const Statement& statement, const List& items, size_t i,
+                                  const Value& changed);
+  absl::StatusOr<Value> RunInnerLoop(const Statement& statement, Frame* scope,
+                                     const Arguments& arguments);
+  absl::StatusOr<List> FilteredItems(const Statement& statement, const Value& walked);
   absl::Status Bind(const std::vector<Target>& targets, const Value& value);
+  absl::Status Unpack(const std::vector<Target>& targets, const Value& value);
   absl::Status Assign(const Target& target, Value value);
   absl::StatusOr<MarkedText> Captured(const Body& body);
   absl::Status RunFilterBlock(const Statement& statement);
+  absl::Status RunCallBlock(const Statement& statement);
+  absl::StatusOr<Flow> RunWith(const Statement& statement);
   absl::Status RunSetBlock(const Statement& statement);
-  void DefineMacro(const Statement& statement);
+  Value MakeMacro(const Statement& statement);
+  void KeepFrames();
   absl::Status Print(const Value& value);
 
   absl::StatusOr<Value> Eval(const Expr& expr);
@@ -90,6 +98,7 @@ class Evaluator {
   absl::StatusOr<Value> FilterBlockValue(const Expr& filters, MarkedText text);
   absl::StatusOr<Value> CallMacro(const Macro& macro, const Arguments& arguments);
   absl::Status BindParameters(const Macro& macro, const Arguments& arguments);
+  absl::Status BindOthers(const Macro& macro, const Arguments& arguments);
 
   Frame* PushFrame(Frame* around);
   void PopFrame(Frame* around);
@@ -98,6 +107,7 @@ class Evaluator {
   std::time_t now_;
   Work work_;
   int depth_ = 0, calls_ = 0;
+  int64_t loop_depth_ = 1;  // of recursive loops
   bool raised_ = false;
   MarkedText output_;
   Frame root_;
@@ -108,13 +118,17 @@ class Evaluator {
   std::vector<std::unique_ptr<Namespace>> namespaces_;
 };
 
+// The member of `loop` that runs a recursive loop over other items: loop(items).
+inline constexpr std::string_view kLoopCall = "()";
+
 // Built-in functions (range, namespace, ...) by name; undefined for others.
 Value FindFunction(std::string_view name);
 // Methods of texts and dicts, bound to `object`; undefined for others.
 Value FindMethod(const Value& object, const std::string& name);
-// NotFound, with similar names, for a name that is no filter or test.
+// Unimplemented for a name that is no filter or test.
 absl::StatusOr<Value> ApplyFilter(Evaluator& evaluator, const std::string& name, const Value& value,
                                   const Arguments& arguments);
+bool IsFilter(std::string_view name);
 absl::StatusOr<bool> ApplyTest(Evaluator& evaluator, const std::string& name, const Value& value,
                                const Arguments& arguments);
 

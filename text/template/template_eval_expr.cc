@@ -4,6 +4,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/text/template/template_eval.h"
+#include "pagefuse/text/template/template_format.h"
 
 namespace pagefuse::chat_template {
 namespace {
@@ -107,6 +108,7 @@ absl::StatusOr<Value> Evaluator::Binary(std::string_view op, const Value& a, con
   }
   if (op == "*" && b.integer() && (a.text() || a.list())) return Repeated(*this, a, *b.integer());
   if (op == "*" && a.integer() && (b.text() || b.list())) return Repeated(*this, b, *a.integer());
+  if (op == "%" && a.text()) return FormatPercent(*this, *a.text(), b);
   if (op == "+" && a.text() && b.text()) {
     PF_RETURN_IF_ERROR(Charge(a.text()->size() + b.text()->size()));
     MarkedText text = *a.text();
@@ -173,6 +175,8 @@ absl::StatusOr<Value> Evaluator::EvalKind(const Expr& expr) {
       PF_ASSIGN_OR_RETURN(Value value, Eval(*expr.parts[0]));
       return value.IsTrue() == (expr.kind == Expr::kAnd) ? Eval(*expr.parts[1]) : value;
     }
+    case Expr::kSpread:
+      return Wrong("\"*\" stands only among the arguments of a call");
     case Expr::kConditional: {
       PF_ASSIGN_OR_RETURN(const Value condition, Eval(*expr.parts[1]));
       if (condition.IsTrue()) return Eval(*expr.parts[0]);
@@ -235,11 +239,27 @@ absl::StatusOr<Value> Evaluator::EvalSlice(const Expr& expr) {
 absl::StatusOr<Arguments> Evaluator::EvalArguments(const Expr& expr) {
   Arguments arguments;
   for (size_t i = 1; i < expr.parts.size(); ++i) {
-    PF_ASSIGN_OR_RETURN(arguments.positional.emplace_back(), Eval(*expr.parts[i]));
+    const Expr& part = *expr.parts[i];
+    const bool spread = part.kind == Expr::kSpread;
+    PF_ASSIGN_OR_RETURN(Value value, Eval(spread ? *part.parts[0] : part));
+    if (!spread) {
+      arguments.positional.push_back(std::move(value));
+      continue;
+    }
+    PF_ASSIGN_OR_RETURN(const List items, Items(value));
+    arguments.positional.insert(arguments.positional.end(), items.begin(), items.end());
   }
   for (const auto& [name, part] : expr.named) {
     PF_ASSIGN_OR_RETURN(Value value, Eval(*part));
-    arguments.named.emplace_back(name, std::move(value));
+    if (!name.empty()) {
+      arguments.named.emplace_back(name, std::move(value));
+      continue;
+    }
+    if (!value.dict()) return Wrong(StrCat("**: expected a dict, got ", value.KindName()));
+    for (const auto& [key, item] : *value.dict()) {
+      PF_RETURN_IF_ERROR(Charge(key.size()));
+      arguments.named.emplace_back(key.bytes(), item);
+    }
   }
   return arguments;
 }

@@ -26,6 +26,11 @@ Token ExprParser::Next() {
   return token;
 }
 
+bool ExprParser::Mentions(size_t first, std::string_view name) const {
+  return std::any_of(tokens_.begin() + first, tokens_.begin() + at_,
+                     [&](const Token& token) { return token.Is(Token::kName, name); });
+}
+
 bool ExprParser::Take(Token::Kind kind, std::string_view text) {
   if (peek().kind != kind || (!text.empty() && peek().text != text)) return false;
   ++at_;
@@ -302,7 +307,12 @@ absl::StatusOr<ExprPtr> ExprParser::Call(ExprPtr function) {
 absl::Status ExprParser::CallArguments(Expr& call) {
   while (!TakeSymbol(")")) {
     const bool named = peek().kind == Token::kName && tokens_[at_ + 1].Is(Token::kSymbol, "=");
-    if (named) {
+    if (TakeSymbol("**")) {
+      PF_ASSIGN_OR_RETURN(call.named.emplace_back().second, Expression());
+    } else if (TakeSymbol("*")) {
+      PF_ASSIGN_OR_RETURN(ExprPtr value, Expression());
+      PF_ASSIGN_OR_RETURN(call.parts.emplace_back(), Make(Expr::kSpread, "", std::move(value)));
+    } else if (named) {
       std::string name = Next().text;
       Next();
       PF_ASSIGN_OR_RETURN(ExprPtr value, Expression());

@@ -161,6 +161,8 @@ absl::StatusOr<Value> Same(Evaluator&, const Value& value, const Arguments&) { r
 
 Filters AllFilters() {
   Filters all = ListFilters();
+  all.insert(GroupFilters().begin(), GroupFilters().end());
+  all.insert(TextFilters().begin(), TextFilters().end());
   all.insert({
       {"abs", Abs},
       {"capitalize", Mapped<Capitalized>},
@@ -170,6 +172,7 @@ Filters AllFilters() {
       {"e", Escape},
       {"escape", Escape},
       {"float", AsFloat},
+      {"forceescape", Escape},
       {"indent", Indent},
       {"int", AsInteger},
       {"length", Length},
@@ -186,13 +189,19 @@ Filters AllFilters() {
   return all;
 }
 
+const Filters& KnownFilters() {
+  static const auto& filters = *new Filters(AllFilters());
+  return filters;
+}
+
 }  // namespace
+
+bool IsFilter(std::string_view name) { return KnownFilters().contains(name); }
 
 absl::StatusOr<Value> ApplyFilter(Evaluator& evaluator, const std::string& name, const Value& value,
                                   const Arguments& arguments) {
-  static const auto& filters = *new Filters(AllFilters());
-  const auto found = filters.find(name);
-  if (found == filters.end())
+  const auto found = KnownFilters().find(name);
+  if (found == KnownFilters().end())
     return absl::UnimplementedError(StrCat("the filter \"", name, "\" is not known"));
   PF_RETURN_IF_ERROR(evaluator.ChargeRead(value, arguments));
   auto result = found->second(evaluator, value, arguments);

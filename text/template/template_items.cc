@@ -28,6 +28,9 @@ absl::StatusOr<Value> Evaluator::Attribute(const Value& object, const std::strin
       if (member == name) return value;
     }
   }
+  if (object.is_group() && (name == "grouper" || name == "list")) {
+    return (*object.list())[name == "list"];
+  }
   Value method = FindMethod(object, name);
   if (!method.is_undefined()) return method;
   if (const Dict* dict = object.dict()) {

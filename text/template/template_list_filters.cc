@@ -24,21 +24,6 @@ absl::StatusOr<Value> Last(Evaluator& evaluator, const Value& value, const Argum
   return items.empty() ? Value(Undefined{"nothing is last of no items"}) : items.back();
 }
 
-// The member that `attribute` names, through dots; the value itself without a name.
-absl::StatusOr<Value> Member(Evaluator& evaluator, const Value& value, const Value* attribute) {
-  if (attribute == nullptr || attribute->is_none()) return value;
-  if (attribute->integer()) return evaluator.Item(value, *attribute);
-  if (!attribute->text()) return Wrong("attribute: expected a string");
-  Value member = value;
-  std::string_view path = attribute->text()->bytes();
-  while (true) {
-    const size_t dot = std::min(path.find('.'), path.size());
-    PF_ASSIGN_OR_RETURN(member, evaluator.Item(member, Value(std::string(path.substr(0, dot)))));
-    if (dot == path.size()) return member;
-    path.remove_prefix(dot + 1);
-  }
-}
-
 absl::StatusOr<Value> Join(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
   PF_RETURN_IF_ERROR(arguments.Check(2, {"d", "attribute"}));
   PF_ASSIGN_OR_RETURN(const MarkedText between, TextArgument(arguments, 0, "d", MarkedText()));
@@ -74,36 +59,6 @@ absl::StatusOr<Value> Reverse(Evaluator& evaluator, const Value& value,
   PF_ASSIGN_OR_RETURN(List items, evaluator.Items(value));
   std::ranges::reverse(items);
   return evaluator.MakeList(std::move(items));
-}
-
-// Texts are compared without regard to case, unless the filter is asked to.
-Value SortKey(const Value& value, bool case_sensitive) {
-  return value.text() && !case_sensitive ? Value(Lower(value.text()->bytes())) : value;
-}
-
-absl::StatusOr<Value> SortBy(Evaluator& evaluator, std::vector<std::pair<Value, Value>> items,
-                             bool reverse) {
-  for (size_t i = 0; i + 1 < items.size(); ++i) {
-    PF_RETURN_IF_ERROR(evaluator.Charge(1024));
-    PF_ASSIGN_OR_RETURN(const std::optional<int> order,
-                        Compare(evaluator.work(), items[i].first, items[i + 1].first));
-    if (!order) {
-      return Wrong(StrCat("no order of ", items[i].first.KindName(), " and ",
-                          items[i + 1].first.KindName()));
-    }
-  }
-  absl::Status status;
-  std::ranges::stable_sort(items, [&](const auto& a, const auto& b) {
-    if (!status.ok()) return false;
-    const auto compared = Compare(evaluator.work(), a.first, b.first);
-    status = compared.status();
-    const int order = compared.ok() ? compared->value_or(0) : 0;
-    return reverse ? order > 0 : order < 0;
-  });
-  PF_RETURN_IF_ERROR(status);
-  List list;
-  for (auto& [key, value] : items) list.push_back(std::move(value));
-  return evaluator.MakeList(std::move(list));
 }
 
 absl::StatusOr<Value> Sort(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
@@ -231,6 +186,49 @@ absl::StatusOr<Value> Select(Evaluator& evaluator, const Value& value, const Arg
 }
 
 }  // namespace
+
+absl::StatusOr<Value> Member(Evaluator& evaluator, const Value& value, const Value* attribute) {
+  if (attribute == nullptr || attribute->is_none()) return value;
+  if (attribute->integer()) return evaluator.Item(value, *attribute);
+  if (!attribute->text()) return Wrong("attribute: expected a string");
+  Value member = value;
+  std::string_view path = attribute->text()->bytes();
+  while (true) {
+    const size_t dot = std::min(path.find('.'), path.size());
+    PF_ASSIGN_OR_RETURN(member, evaluator.Item(member, Value(std::string(path.substr(0, dot)))));
+    if (dot == path.size()) return member;
+    path.remove_prefix(dot + 1);
+  }
+}
+
+Value SortKey(const Value& value, bool case_sensitive) {
+  return value.text() && !case_sensitive ? Value(Lower(value.text()->bytes())) : value;
+}
+
+absl::StatusOr<Value> SortBy(Evaluator& evaluator, std::vector<std::pair<Value, Value>> items,
+                             bool reverse) {
+  for (size_t i = 0; i + 1 < items.size(); ++i) {
+    PF_RETURN_IF_ERROR(evaluator.Charge(1024));
+    PF_ASSIGN_OR_RETURN(const std::optional<int> order,
+                        Compare(evaluator.work(), items[i].first, items[i + 1].first));
+    if (!order) {
+      return Wrong(StrCat("no order of ", items[i].first.KindName(), " and ",
+                          items[i + 1].first.KindName()));
+    }
+  }
+  absl::Status status;
+  std::ranges::stable_sort(items, [&](const auto& a, const auto& b) {
+    if (!status.ok()) return false;
+    const auto compared = Compare(evaluator.work(), a.first, b.first);
+    status = compared.status();
+    const int order = compared.ok() ? compared->value_or(0) : 0;
+    return reverse ? order > 0 : order < 0;
+  });
+  PF_RETURN_IF_ERROR(status);
+  List list;
+  for (auto& [key, value] : items) list.push_back(std::move(value));
+  return evaluator.MakeList(std::move(list));
+}
 
 const Filters& ListFilters() {
   static const auto& filters = *new Filters{

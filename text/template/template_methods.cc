@@ -47,12 +47,61 @@ absl::StatusOr<Value> MakeNamespace(Evaluator& evaluator, const Arguments& argum
   return Value(space);
 }
 
-absl::StatusOr<Value> MakeDict(Evaluator&, const Arguments& arguments) {
-  PF_RETURN_IF_ERROR(arguments.positional.empty() ? absl::OkStatus()
-                                                  : Wrong("expected arguments with names"));
+// dict(other, a=1)
+absl::StatusOr<Value> MakeDict(Evaluator& evaluator, const Arguments& arguments) {
+  if (arguments.positional.size() > 1) return Wrong("expected one dict, and arguments with names");
   Dict dict;
-  for (const auto& [name, value] : arguments.named) dict.emplace_back(MarkedText(name), value);
+  if (!arguments.positional.empty()) {
+    const Value& other = arguments.positional[0];
+    if (!other.dict()) return Wrong(StrCat("expected a dict, got ", other.KindName()));
+    PF_RETURN_IF_ERROR(evaluator.Charge(other.dict()->size() * Work::kBytesAnOperation));
+    dict = *other.dict();
+  }
+  for (const auto& [name, value] : arguments.named) {
+    PF_RETURN_IF_ERROR(evaluator.Charge(dict.size()));
+    std::erase_if(dict, [&name = name](const auto& item) { return item.first.bytes() == name; });
+    dict.emplace_back(MarkedText(name), value);
+  }
   return Value::Of(std::move(dict));
+}
+
+// joiner(', '): nothing in the first call, the separator in all later ones.
+absl::StatusOr<Value> MakeJoiner(Evaluator&, const Arguments& arguments) {
+  PF_RETURN_IF_ERROR(arguments.Check(1, {"sep"}));
+  PF_ASSIGN_OR_RETURN(const MarkedText separator,
+                      TextArgument(arguments, 0, "sep", MarkedText(", ")));
+  auto used = std::make_shared<bool>(false);
+  return Value(Function{
+      "joiner",
+      [separator, used](Evaluator& evaluator, const Arguments& given) -> absl::StatusOr<Value> {
+        PF_RETURN_IF_ERROR(given.Check(0));
+        return evaluator.Text(std::exchange(*used, true) ? separator : MarkedText());
+      }});
+}
+
+// cycler(a, b): `current`, next(), which gives it and goes on, and reset().
+absl::StatusOr<Value> MakeCycler(Evaluator& evaluator, const Arguments& arguments) {
+  if (arguments.positional.empty()) return Wrong("expected a value");
+  Namespace* space = evaluator.NewNamespace();
+  auto place = std::make_shared<size_t>(0);
+  const auto go = [space, items = arguments.positional, place](size_t to) {
+    Value value = items[*place];
+    *place = to % items.size();
+    space->members[0].second = items[*place];
+    return value;
+  };
+  space->members.emplace_back("current", arguments.positional[0]);
+  space->members.emplace_back(
+      "next",
+      Value(Function{"next", [go, place](Evaluator&, const Arguments&) -> absl::StatusOr<Value> {
+                       return go(*place + 1);
+                     }}));
+  space->members.emplace_back(
+      "reset", Value(Function{"reset", [go](Evaluator&, const Arguments&) -> absl::StatusOr<Value> {
+                                go(0);
+                                return Value(None());
+                              }}));
+  return Value(space);
 }
 
 absl::StatusOr<Value> RaiseException(Evaluator& evaluator, const Arguments& arguments) {
@@ -128,10 +177,8 @@ const std::map<std::string_view, Method>& DictMethods() {
 
 Value FindFunction(std::string_view name) {
   static constexpr std::pair<std::string_view, Call> kFunctions[] = {
-      {"range", Range},
-      {"namespace", MakeNamespace},
-      {"dict", MakeDict},
-      {"raise_exception", RaiseException},
+      {"range", Range},          {"namespace", MakeNamespace}, {"dict", MakeDict},
+      {"joiner", MakeJoiner},    {"cycler", MakeCycler},       {"raise_exception", RaiseException},
       {"strftime_now", Strftime}};
   for (const auto& [known, call] : kFunctions) {
     if (known == name) return Value(Function{std::string(name), call});

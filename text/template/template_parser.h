@@ -22,6 +22,9 @@ class ExprParser {
   absl::StatusOr<ExprPtr> Filters(ExprPtr value);
 
   const Token& peek() const { return tokens_[at_]; }
+  size_t place() const { return at_; }
+  // Whether the name stands anywhere from `first` up to here.
+  bool Mentions(size_t first, std::string_view name) const;
   Token Next();
   bool Take(Token::Kind kind, std::string_view text = "");
   absl::Status Expect(Token::Kind kind, std::string_view text, std::string_view shown);

@@ -63,12 +63,15 @@ class Parser {
     if (word == "set") return Set();
     if (word == "macro") return Macro();
     if (word == "filter") return FilterBlock();
+    if (word == "call") return CallBlock();
+    if (word == "with") return With();
     if (word == "generation") return Group("endgeneration");
     if (word == "break") return Alone(Statement::kBreak);
     if (word == "continue") return Alone(Statement::kContinue);
     return absl::UnimplementedError(
         StrCat("line ", parser_.peek().line,
-               ": expected if, for, set, macro, filter, break, continue or generation, got \"",
+               ": expected if, for, set, macro, call, filter, with, break, continue or "
+               "generation, got \"",
                word, "\""));
   }
 
@@ -98,16 +101,13 @@ class Parser {
 
   absl::StatusOr<StatementPtr> For() {
     StatementPtr statement = Make(Statement::kFor);
-    do {
-      PF_ASSIGN_OR_RETURN(statement->targets.emplace_back().name, parser_.Name());
-    } while (parser_.Take(Token::kSymbol, ","));
+    PF_ASSIGN_OR_RETURN(statement->targets, Targets());
     PF_RETURN_IF_ERROR(parser_.Expect(Token::kName, "in", "\"in\""));
     PF_ASSIGN_OR_RETURN(statement->value, parser_.Tuple(/*conditional=*/false));
     if (parser_.Take(Token::kName, "if")) {
       PF_ASSIGN_OR_RETURN(statement->condition, parser_.Expression());
     }
-    if (parser_.peek().Is(Token::kName, "recursive"))
-      return parser_.Error("recursive loops are not known");
+    statement->recursive = parser_.Take(Token::kName, "recursive");
     PF_RETURN_IF_ERROR(BlockEnd());
     ++loops_;
     PF_ASSIGN_OR_RETURN(statement->body, Statements({"else", "endfor"}));
@@ -123,14 +123,7 @@ class Parser {
 
   absl::StatusOr<StatementPtr> Set() {
     StatementPtr statement = Make(Statement::kSet);
-    do {
-      Target target;
-      PF_ASSIGN_OR_RETURN(target.name, parser_.Name());
-      if (parser_.Take(Token::kSymbol, ".")) {
-        PF_ASSIGN_OR_RETURN(target.attribute, parser_.Name());
-      }
-      statement->targets.push_back(std::move(target));
-    } while (parser_.Take(Token::kSymbol, ","));
+    PF_ASSIGN_OR_RETURN(statement->targets, Targets());
     if (parser_.Take(Token::kSymbol, "=")) {
       PF_ASSIGN_OR_RETURN(statement->value, parser_.Tuple());
       PF_RETURN_IF_ERROR(BlockEnd());
@@ -148,21 +141,82 @@ class Parser {
     StatementPtr statement = Make(Statement::kMacro);
     PF_ASSIGN_OR_RETURN(statement->name, parser_.Name());
     PF_RETURN_IF_ERROR(parser_.Expect(Token::kSymbol, "(", "\"(\""));
+    PF_RETURN_IF_ERROR(Parameters(*statement));
+    return Callable(std::move(statement), "endmacro");
+  }
+
+  // Behind the opening bracket.
+  absl::Status Parameters(Statement& statement) {
     while (!parser_.Take(Token::kSymbol, ")")) {
       PF_ASSIGN_OR_RETURN(std::string name, parser_.Name());
       ExprPtr otherwise;
       if (parser_.Take(Token::kSymbol, "=")) {
         PF_ASSIGN_OR_RETURN(otherwise, parser_.Expression());
       }
-      statement->parameters.emplace_back(std::move(name), std::move(otherwise));
+      statement.parameters.emplace_back(std::move(name), std::move(otherwise));
       if (!parser_.peek().Is(Token::kSymbol, ")")) {
         PF_RETURN_IF_ERROR(parser_.Expect(Token::kSymbol, ",", "\",\""));
       }
     }
+    return absl::OkStatus();
+  }
+
+  // The body of what can be called: a loop around it is not the body's own.
+  absl::StatusOr<StatementPtr> Callable(StatementPtr statement, std::string_view end) {
     const int loops = std::exchange(loops_, 0);
-    PF_ASSIGN_OR_RETURN(statement, Enclosed(std::move(statement), "endmacro"));
+    const size_t first = parser_.place();
+    PF_ASSIGN_OR_RETURN(statement, Enclosed(std::move(statement), end));
     loops_ = loops;
+    statement->takes_caller = parser_.Mentions(first, "caller");
+    statement->takes_more = parser_.Mentions(first, "varargs");
+    statement->takes_more_named = parser_.Mentions(first, "kwargs");
     return statement;
+  }
+
+  // {% call(x) m(y) %}...{% endcall %}: m may ask for the body by caller(x).
+  absl::StatusOr<StatementPtr> CallBlock() {
+    StatementPtr statement = Make(Statement::kCallBlock);
+    if (parser_.Take(Token::kSymbol, "(")) PF_RETURN_IF_ERROR(Parameters(*statement));
+    PF_ASSIGN_OR_RETURN(statement->value, parser_.Expression());
+    if (statement->value->kind != Expr::kCall) return parser_.Error("call: expected a call");
+    return Callable(std::move(statement), "endcall");
+  }
+
+  absl::StatusOr<StatementPtr> With() {
+    StatementPtr statement = Make(Statement::kWith);
+    while (parser_.peek().kind != Token::kBlockEnd) {
+      auto& [name, value] = statement->parameters.emplace_back();
+      PF_ASSIGN_OR_RETURN(name, parser_.Name());
+      PF_RETURN_IF_ERROR(parser_.Expect(Token::kSymbol, "=", "\"=\""));
+      PF_ASSIGN_OR_RETURN(value, parser_.Expression());
+      if (!parser_.Take(Token::kSymbol, ",")) break;
+    }
+    return Enclosed(std::move(statement), "endwith");
+  }
+
+  // One or several, with commas between them.
+  absl::StatusOr<std::vector<Target>> Targets() {
+    std::vector<Target> targets;
+    do {
+      PF_ASSIGN_OR_RETURN(targets.emplace_back(), OneTarget());
+    } while (parser_.Take(Token::kSymbol, ","));
+    return targets;
+  }
+
+  absl::StatusOr<Target> OneTarget() {
+    Target target;
+    if (parser_.Take(Token::kSymbol, "(")) {
+      if (++depth_ > kMaxDepth) return parser_.Error("nested too deeply");
+      PF_ASSIGN_OR_RETURN(target.parts, Targets());
+      --depth_;
+      PF_RETURN_IF_ERROR(parser_.Expect(Token::kSymbol, ")", "\")\""));
+      return target.parts.size() == 1 ? Target(target.parts[0]) : target;
+    }
+    PF_ASSIGN_OR_RETURN(target.name, parser_.Name());
+    if (parser_.Take(Token::kSymbol, ".")) {
+      PF_ASSIGN_OR_RETURN(target.attribute, parser_.Name());
+    }
+    return target;
   }
 
   absl::StatusOr<StatementPtr> FilterBlock() {

@@ -11,6 +11,13 @@ namespace {
 
 using Test = bool (*)(const Value&);
 
+bool IsTest(std::string_view name);
+
+// There are letters that have a case, and all have this one.
+bool HasOneCase(const std::string& text, std::string (*map)(std::string_view)) {
+  return map(text) == text && Lower(text) != Upper(text);
+}
+
 const std::map<std::string_view, Test>& Tests() {
   static const auto& tests = *new std::map<std::string_view, Test>{
       {"defined", [](const Value& v) { return !v.is_undefined(); }},
@@ -31,10 +38,11 @@ const std::map<std::string_view, Test>& Tests() {
       {"callable", [](const Value& v) { return v.macro() || v.function(); }},
       {"odd", [](const Value& v) { return v.integer() && *v.integer() % 2 != 0; }},
       {"even", [](const Value& v) { return v.integer() && *v.integer() % 2 == 0; }},
-      {"lower",
-       [](const Value& v) { return v.text() && Lower(v.text()->bytes()) == v.text()->bytes(); }},
-      {"upper",
-       [](const Value& v) { return v.text() && Upper(v.text()->bytes()) == v.text()->bytes(); }},
+      {"lower", [](const Value& v) { return v.text() && HasOneCase(v.text()->bytes(), Lower); }},
+      {"upper", [](const Value& v) { return v.text() && HasOneCase(v.text()->bytes(), Upper); }},
+      {"escaped", [](const Value&) { return false; }},
+      {"filter", [](const Value& v) { return v.text() && IsFilter(v.text()->bytes()); }},
+      {"test", [](const Value& v) { return v.text() && IsTest(v.text()->bytes()); }},
   };
   return tests;
 }
@@ -45,12 +53,14 @@ std::string_view OperatorOf(std::string_view test) {
       {"eq", "=="}, {"equalto", "=="},    {"==", "=="},        {"ne", "!="}, {"!=", "!="},
       {"lt", "<"},  {"lessthan", "<"},    {"<", "<"},          {"le", "<="}, {"<=", "<="},
       {"gt", ">"},  {"greaterthan", ">"}, {">", ">"},          {"ge", ">="}, {">=", ">="},
-      {"in", "in"}, {"sameas", "=="},     {"divisibleby", "%"}};
+      {"in", "in"}, {"sameas", "is"},     {"divisibleby", "%"}};
   for (const auto& [name, op] : kNames) {
     if (name == test) return op;
   }
   return "";
 }
+
+bool IsTest(std::string_view name) { return Tests().contains(name) || !OperatorOf(name).empty(); }
 
 absl::StatusOr<bool> TestOperator(Evaluator& evaluator, std::string_view op, const Value& a,
                                   const Value& b) {
@@ -59,6 +69,8 @@ absl::StatusOr<bool> TestOperator(Evaluator& evaluator, std::string_view op, con
     return same == (op == "==");
   }
   if (op == "in") return evaluator.Contains(b, a);
+  if (op == "is")
+    return a.KindName() == b.KindName() && Equal(evaluator.work(), a, b).value_or(false);
   if (op == "%") {
     PF_ASSIGN_OR_RETURN(const Value rest, evaluator.Binary("%", a, b));
     return !rest.IsTrue();

@@ -8,6 +8,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/text/tokenizer/unicode_classes.h"
 #include "pagefuse/text/utf8.h"
 
 namespace pagefuse::chat_template {
@@ -33,23 +34,41 @@ char Escape(char c) {
   return place == std::string_view::npos ? '\0' : kLetters[place];
 }
 
+// str.isprintable(): no control characters, unassigned ones or spaces but " ".
+bool IsPrintable(char32_t point) {
+  static const CodePointSet& others = *[] {
+    auto* set = new CodePointSet(*CategorySet("C"));
+    set->Add(*CategorySet("Z"));
+    return set;
+  }();
+  return point < 0x7F ? point >= 0x20 : !others.Contains(point);
+}
+
+std::string HexEscape(char32_t point) {
+  const auto number = static_cast<unsigned>(point);
+  if (point < 0x100) return absl::StrFormat("\\x%02x", number);
+  return point < 0x10000 ? absl::StrFormat("\\u%04x", number) : absl::StrFormat("\\U%08x", number);
+}
+
 // repr() of a string: single quotes unless only those occur in it.
 std::string TextRepr(std::string_view text) {
   const bool single = text.find('\'') != std::string_view::npos;
   const char quote = single && text.find('"') == std::string_view::npos ? '"' : '\'';
   std::string out(1, quote);
-  for (char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
+  for (size_t at = 0; at < text.size();) {
+    const size_t first = at;
+    const char32_t point = NextCodePoint(text, at);
+    const char c = text[first];
     if (c == quote || c == '\\') {
       out += '\\';
       out += c;
     } else if (c == '\n' || c == '\r' || c == '\t') {
       out += '\\';
       out += Escape(c);
-    } else if (byte < 0x20 || byte == 0x7F) {
-      out += absl::StrFormat("\\x%02x", byte);
+    } else if (!IsPrintable(point)) {
+      out += HexEscape(point);
     } else {
-      out += c;
+      out += text.substr(first, at - first);
     }
   }
   return out + quote;
@@ -218,10 +237,10 @@ absl::Status NestedTooDeeply() {
 
 }  // namespace
 
-absl::StatusOr<Value> Value::OfNested(std::variant<List, Dict> items, int depth, bool tuple) {
+absl::StatusOr<Value> Value::OfNested(std::variant<List, Dict> items, int depth, ListKind kind) {
   if (depth > kMaxDepth) return NestedTooDeeply();
   Value value;
-  value.data_ = std::make_shared<const Nested>(Nested{std::move(items), depth, tuple});
+  value.data_ = std::make_shared<const Nested>(Nested{std::move(items), depth, kind});
   return value;
 }
 
@@ -238,7 +257,14 @@ absl::StatusOr<Value> Value::Of(List list) {
 
 absl::StatusOr<Value> Value::Tuple(List list) {
   const int depth = DepthOf(list);
-  return OfNested(std::move(list), depth, /*tuple=*/true);
+  return OfNested(std::move(list), depth, ListKind::kTuple);
+}
+
+absl::StatusOr<Value> Value::Group(Value grouper, List list) {
+  PF_ASSIGN_OR_RETURN(Value members, Of(std::move(list)));
+  List pair = {std::move(grouper), std::move(members)};
+  const int depth = DepthOf(pair);
+  return OfNested(std::move(pair), depth, ListKind::kGroup);
 }
 
 absl::StatusOr<Value> Value::Of(Dict dict) {
@@ -304,7 +330,12 @@ const Dict* Value::dict() const {
 
 bool Value::is_tuple() const {
   const Nested* nested = Shared<Nested>();
-  return nested && nested->tuple;
+  return nested && nested->kind != ListKind::kList;
+}
+
+bool Value::is_group() const {
+  const Nested* nested = Shared<Nested>();
+  return nested && nested->kind == ListKind::kGroup;
 }
 
 Namespace* Value::name_space() const {
@@ -329,7 +360,7 @@ std::string Value::KindName() const {
   static constexpr const char* kNames[] = {
       "an undefined value", "none",           "a boolean",   "an integer", "a float",
       "a string",           "a list or dict", "a namespace", "a macro",    "a function"};
-  if (list()) return "a list";
+  if (list()) return is_tuple() ? "a tuple" : "a list";
   if (dict()) return "a dict";
   return kNames[data_.index()];
 }
@@ -339,7 +370,10 @@ absl::StatusOr<MarkedText> Value::Print(Work& work) const {
     PF_RETURN_IF_ERROR(work.ChargeRead(text->size()));
     return *text;
   }
-  if (is_undefined()) return MarkedText();
+  return is_undefined() ? MarkedText() : Repr(work);
+}
+
+absl::StatusOr<MarkedText> Value::Repr(Work& work) const {
   Printer printer(nullptr);
   PF_RETURN_IF_ERROR(printer.Print(*this));
   return printer.Take(work);

@@ -70,6 +70,8 @@ class Value {
   static constexpr int kMaxDepth = 100;
   static absl::StatusOr<Value> Of(List list);
   static absl::StatusOr<Value> Tuple(List list);  // a list that prints as (1, 2)
+  // The tuple of two that groupby gives, whose items have the names "grouper" and "list".
+  static absl::StatusOr<Value> Group(Value grouper, List list);
   static absl::StatusOr<Value> Of(Dict dict);
   // Texts are the user's if `user`.
   static absl::StatusOr<Value> FromJson(const nlohmann::ordered_json& json, bool user,
@@ -88,6 +90,7 @@ class Value {
   const MarkedText* text() const { return Shared<MarkedText>(); }
   const List* list() const;  // of a tuple, too
   bool is_tuple() const;
+  bool is_group() const;
   const Dict* dict() const;
   Namespace* name_space() const;
   const Macro* macro() const;
@@ -99,6 +102,8 @@ class Value {
   std::string KindName() const;
   // As str() and, in lists and dicts, repr() print it. Nothing for what has no text; ResourceExhausted.
   absl::StatusOr<MarkedText> Print(Work& work) const;
+  // As repr() prints it.
+  absl::StatusOr<MarkedText> Repr(Work& work) const;
   // As json.dumps(..., ensure_ascii=False).
   struct JsonOptions {
     std::optional<int64_t> indent = {};
@@ -108,10 +113,11 @@ class Value {
   absl::StatusOr<MarkedText> ToJson(Work& work, const JsonOptions& options) const;
 
  private:
+  enum class ListKind { kList, kTuple, kGroup };
   struct Nested {
     std::variant<List, Dict> items;
     int depth = 1;
-    bool tuple = false;
+    ListKind kind = ListKind::kList;
   };
   template <typename T>
   const T* Shared() const {
@@ -119,7 +125,7 @@ class Value {
     return pointer ? pointer->get() : nullptr;
   }
   static absl::StatusOr<Value> OfNested(std::variant<List, Dict> items, int depth,
-                                        bool tuple = false);
+                                        ListKind kind = ListKind::kList);
   static int DepthOf(const List& list);
   int depth() const;
 

@@ -170,6 +170,23 @@ absl::StatusOr<Value> Find(Evaluator&, const Value& object, const Arguments& arg
   return Value(static_cast<int64_t>(CharacterCount(bytes.substr(0, at))));
 }
 
+absl::StatusOr<Value> FindLast(Evaluator& evaluator, const Value& object,
+                               const Arguments& arguments) {
+  PF_RETURN_IF_ERROR(arguments.Check(1));
+  PF_ASSIGN_OR_RETURN(const MarkedText wanted, TextArgument(arguments, 0, ""));
+  const std::string& bytes = object.text()->bytes();
+  PF_RETURN_IF_ERROR(evaluator.Charge(bytes.size()));
+  const size_t at = FindLastText(bytes, wanted.bytes());
+  if (at == std::string::npos) return Value(int64_t{-1});
+  return Value(static_cast<int64_t>(CharacterCount(std::string_view(bytes).substr(0, at))));
+}
+
+absl::StatusOr<Value> Index(Evaluator& evaluator, const Value& object, const Arguments& arguments) {
+  PF_ASSIGN_OR_RETURN(const Value place, Find(evaluator, object, arguments));
+  if (*place.integer() < 0) return Wrong("the string is not there");
+  return place;
+}
+
 absl::StatusOr<Value> Count(Evaluator&, const Value& object, const Arguments& arguments) {
   PF_RETURN_IF_ERROR(arguments.Check(1));
   PF_ASSIGN_OR_RETURN(const MarkedText wanted, TextArgument(arguments, 0, ""));
@@ -194,13 +211,24 @@ absl::StatusOr<Value> AllAre(Evaluator& evaluator, const Value& object,
   return Value(!bytes.empty());
 }
 
+// islower, isupper: there is a letter that has a case, and all of them have this one.
+template <std::string (*map)(std::string_view)>
+absl::StatusOr<Value> HasCase(Evaluator& evaluator, const Value& object,
+                              const Arguments& arguments) {
+  PF_RETURN_IF_ERROR(arguments.Check(0));
+  PF_RETURN_IF_ERROR(evaluator.Charge(object.text()->size()));
+  const std::string& bytes = object.text()->bytes();
+  return Value(map(bytes) == bytes && Lower(bytes) != Upper(bytes));
+}
+
 const CodePointSet& Category(std::string_view name) {
   static const auto& sets = *new std::map<std::string_view, CodePointSet>{
-      {"L", *CategorySet("L")}, {"Nd", *CategorySet("Nd")}};
+      {"L", *CategorySet("L")}, {"Nd", *CategorySet("Nd")}, {"N", *CategorySet("N")}};
   return sets.at(name);
 }
 bool IsLetter(char32_t point) { return Category("L").Contains(point); }
 bool IsDigit(char32_t point) { return Category("Nd").Contains(point); }
+bool IsNumeric(char32_t point) { return Category("N").Contains(point); }
 bool IsAlnum(char32_t point) { return IsLetter(point) || IsDigit(point); }
 bool IsSpace(char32_t point) {
   std::string text;
@@ -210,28 +238,38 @@ bool IsSpace(char32_t point) {
 
 }  // namespace
 
-const std::map<std::string_view, TextMethod>& TextMethods() {
-  static const auto& methods =
-      *new std::map<std::string_view, TextMethod>{{"strip", Strip<true, true>},
-                                                  {"lstrip", Strip<true, false>},
-                                                  {"rstrip", Strip<false, true>},
-                                                  {"upper", Mapped<Upper>},
-                                                  {"lower", Mapped<Lower>},
-                                                  {"title", Mapped<Titled>},
-                                                  {"capitalize", Mapped<Capitalized>},
-                                                  {"startswith", HasAtEdge<false>},
-                                                  {"endswith", HasAtEdge<true>},
-                                                  {"split", Split},
-                                                  {"rsplit", RightSplit},
-                                                  {"splitlines", SplitLines},
-                                                  {"replace", Replace},
-                                                  {"join", Join},
-                                                  {"find", Find},
-                                                  {"count", Count},
-                                                  {"isalpha", AllAre<IsLetter>},
-                                                  {"isdigit", AllAre<IsDigit>},
-                                                  {"isalnum", AllAre<IsAlnum>},
-                                                  {"isspace", AllAre<IsSpace>}};
+const TextMethodTable& TextMethods() {
+  static const auto& methods = *new TextMethodTable([] {
+    TextMethodTable all = PaddingMethods();
+    all.insert({{"strip", Strip<true, true>},
+                {"lstrip", Strip<true, false>},
+                {"rstrip", Strip<false, true>},
+                {"upper", Mapped<Upper>},
+                {"lower", Mapped<Lower>},
+                {"title", Mapped<Titled>},
+                {"capitalize", Mapped<Capitalized>},
+                {"startswith", HasAtEdge<false>},
+                {"endswith", HasAtEdge<true>},
+                {"split", Split},
+                {"rsplit", RightSplit},
+                {"splitlines", SplitLines},
+                {"replace", Replace},
+                {"join", Join},
+                {"find", Find},
+                {"count", Count},
+                {"isalpha", AllAre<IsLetter>},
+                {"isdigit", AllAre<IsDigit>},
+                {"isalnum", AllAre<IsAlnum>},
+                {"isspace", AllAre<IsSpace>},
+                {"isnumeric", AllAre<IsNumeric>},
+                {"isdecimal", AllAre<IsDigit>},
+                {"islower", HasCase<Lower>},
+                {"isupper", HasCase<Upper>},
+                {"casefold", Mapped<Lower>},
+                {"rfind", FindLast},
+                {"index", Index}});
+    return all;
+  }());
   return methods;
 }
 

@@ -10,8 +10,12 @@ namespace pagefuse::chat_template {
 
 using TextMethod = absl::StatusOr<Value> (*)(Evaluator&, const Value&, const Arguments&);
 
+using TextMethodTable = std::map<std::string_view, TextMethod>;
+
 // strip, split, replace, ... by name; their object is a text.
-const std::map<std::string_view, TextMethod>& TextMethods();
+const TextMethodTable& TextMethods();
+// Those of text_padding.cc, which TextMethods has too.
+const TextMethodTable& PaddingMethods();
 
 // The pairs of a dict, as lists of two.
 absl::StatusOr<Value> DictPairs(Evaluator& evaluator, const Dict& dict);
@@ -23,6 +27,18 @@ absl::StatusOr<MarkedText> TextArgument(const Arguments& arguments, size_t place
                                         std::optional<MarkedText> otherwise = std::nullopt);
 absl::StatusOr<int64_t> IntegerArgument(const Arguments& arguments, size_t place,
                                         std::string_view name, int64_t otherwise);
+
+// How a text is filled up to a width in characters, and at which side of it.
+struct Padding {
+  enum Side { kLeft, kRight, kBoth };
+  int64_t width = 0;
+  Side side = kRight;
+  MarkedText fill = MarkedText(" ");
+};
+absl::StatusOr<Value> PaddedText(Evaluator& evaluator, const MarkedText& text,
+                                 const Padding& padding);
+// Where `wanted` lies last; npos if it does not.
+size_t FindLastText(const std::string& text, const std::string& wanted);
 
 // `text` without white space, or the characters in `chars`, at its ends.
 MarkedText Stripped(const MarkedText& text, const MarkedText* chars, bool left, bool right);

@@ -77,6 +77,7 @@ absl::StatusOr<int> Run(const Flags& flags) {
   const ExpectHooks hooks = {
       .compare_paged = ComparePaged,
       .load_plugin = [](const std::string& path) { return LoadPlugins({path}); }};
+  if (!flags.junit.empty()) PF_RETURN_IF_ERROR(CheckNewFile(flags.junit));
   std::vector<Ran> ran;
   int failed = 0;
   for (const std::string& path : flags.paths) {

@@ -172,6 +172,9 @@ absl::Status Opt(const Flags& flags) {
   if (flags.model.empty()) return absl::InvalidArgumentError("opt needs a model");
   PF_ASSIGN_OR_RETURN(const std::string emit, EmitOf(flags));
   PF_ASSIGN_OR_RETURN(PipelineOptions options, MakeOptions(flags));
+  for (const std::string& path : {flags.output, flags.rewrite_log}) {
+    if (!path.empty()) PF_RETURN_IF_ERROR(CheckNewFile(path));
+  }
   PF_ASSIGN_OR_RETURN(Model model, ReadModel(flags.model, {.allow_missing_data = true}));
   if (const absl::Status present = CheckDataPresent(model); !present.ok()) {
     std::cerr << "pagefuse: note: " << ShortMessage(StdView(present.message())) << "\n";

@@ -62,6 +62,7 @@ absl::Status Run(const Flags& flags) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   PF_ASSIGN_OR_RETURN(PipelineOptions options, ReadPipelineFlags(flags.pipeline));
+  if (!flags.output.empty()) PF_RETURN_IF_ERROR(CheckNewFile(flags.output));
   PF_ASSIGN_OR_RETURN(Model model, ReadModel(flags.model, {.allow_missing_data = true}));
   PF_RETURN_IF_ERROR(ReadSampleFlags(flags.samples, model, options));
   PF_ASSIGN_OR_RETURN(const ReduceCheck check, MakeCheck(flags, options));

@@ -44,6 +44,7 @@ absl::Status Run(const Flags& flags) {
   if (flags.output.empty() && !flags.json) {
     return absl::InvalidArgumentError("report needs -o FILE or --json");
   }
+  if (!flags.output.empty()) PF_RETURN_IF_ERROR(CheckNewFile(flags.output));
   PF_ASSIGN_OR_RETURN(const ReportSource source, Read(flags));
   ReportJson data = ReportData(source);
   if (!flags.no_times) data["times"] = ReportTimes(source);

@@ -222,6 +222,10 @@ int CheckExpectations(const Flags& flags, Outcome& outcome) {
 int Check(const Flags& flags, Outcome& outcome) {
   if (flags.expect) return CheckExpectations(flags, outcome);
   Tally tally;
+  if (!flags.report.empty()) {
+    outcome.status = CheckNewFile(flags.report);
+    if (!outcome.status.ok()) return kWrongInput;
+  }
   Conformance conformance;
   nlohmann::ordered_json cases = nlohmann::ordered_json::array();
   for (const std::string& dir : flags.dirs) {

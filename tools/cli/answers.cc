@@ -38,11 +38,14 @@ bool Answers::Take(const NewToken& token) {
 
 void Answers::Finish() {
   if (!has_text()) return;
-  for (Answer& answer : answers_) {
+  for (size_t i = 0; i < answers_.size(); ++i) {
+    Answer& answer = answers_[i];
     std::string rest = answer.stop.Add(answer.stream.Finish());
     rest += answer.stop.Finish();
     answer.text += rest;
     Show(rest);
+    if (output_ != Output::kJson || rest.empty()) continue;
+    std::cout << JsonText({{"completion", i}, {"text", rest}}) << "\n" << std::flush;
   }
 }
 

@@ -26,7 +26,8 @@ class Answers {
 
   // Whether the completion goes on: it ends at a stop string.
   bool Take(const NewToken& token);
-  // No token comes any more: what was held back for stops is text.
+  // No token comes any more: what was held back for stops is text, and the bytes of half a character
+  // are U+FFFD. As lines of JSON these have no token.
   void Finish();
 
   bool has_text() const { return tokenizer_ != nullptr; }

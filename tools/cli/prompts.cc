@@ -9,16 +9,30 @@
 
 namespace pagefuse::tools {
 
+namespace {
+
+absl::Status MissingId(const std::string& text) {
+  if (text.find(',') == std::string::npos) {
+    return absl::InvalidArgumentError("expected token ids with commas, got none");
+  }
+  return absl::InvalidArgumentError(
+      "expected a token id on both sides of each comma, got none on one");
+}
+
+}  // namespace
+
 absl::StatusOr<std::vector<int64_t>> ParseIds(const std::string& text) {
   std::vector<int64_t> ids;
-  for (absl::string_view part :
-       absl::StrSplit(text, absl::ByAnyChar(", \t\r\n"), absl::SkipEmpty())) {
-    int64_t id = 0;
-    if (!absl::SimpleAtoi(part, &id)) {
-      return absl::InvalidArgumentError(
-          StrCat("\"", StdView(part), "\" is no token id; expected numbers with commas"));
+  for (absl::string_view part : absl::StrSplit(text, ',')) {
+    const size_t before = ids.size();
+    for (absl::string_view number :
+         absl::StrSplit(part, absl::ByAnyChar(" \t\r\n"), absl::SkipEmpty())) {
+      if (!absl::SimpleAtoi(number, &ids.emplace_back()) || ids.back() < 0) {
+        return absl::InvalidArgumentError(
+            StrCat("\"", StdView(number), "\" is no token id; expected numbers with commas"));
+      }
     }
-    ids.push_back(id);
+    if (ids.size() == before) return MissingId(text);
   }
   return ids;
 }
@@ -45,8 +59,14 @@ absl::StatusOr<std::vector<std::vector<int64_t>>> ReadPrompts(const std::string&
   PF_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   std::vector<std::vector<int64_t>> prompts;
   for (absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
-    if (line.find_first_not_of("0123456789, ") == absl::string_view::npos) {
-      PF_ASSIGN_OR_RETURN(prompts.emplace_back(), ParseIds(std::string(line)));
+    if (line.find_first_not_of(" \t\r") == absl::string_view::npos) continue;
+    if (line.find_first_not_of("0123456789, \t\r") == absl::string_view::npos) {
+      auto ids = ParseIds(std::string(line));
+      if (!ids.ok()) {
+        return absl::InvalidArgumentError(
+            StrCat("\"", path, "\": ", StdView(ids.status().message())));
+      }
+      prompts.push_back(*std::move(ids));
       continue;
     }
     if (vocabulary != 256) {

@@ -12,7 +12,8 @@
 
 namespace pagefuse::tools {
 
-// Numbers with commas or blanks.
+// Numbers with commas or blanks between them. InvalidArgument where there is none at all, or none on a
+// side of a comma.
 absl::StatusOr<std::vector<int64_t>> ParseIds(const std::string& text);
 // The same, or what the file holds that is called behind an @: a command line holds no long prompts.
 absl::StatusOr<std::vector<int64_t>> ReadIds(const std::string& text);

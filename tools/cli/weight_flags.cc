@@ -20,8 +20,8 @@ std::string WeightsHelp() {
 void AddExclude(Command command, WeightFlags& flags) {
   command.AddText(
       "--weights-exclude", flags.exclude,
-      "names of nodes or weights that bf16, int8 and int4 leave alone, with commas; * for any "
-      "letters");
+      "names of nodes, weights or modules that bf16, int8 and int4 leave alone, with commas; * for "
+      "any letters");
 }
 
 }  // namespace

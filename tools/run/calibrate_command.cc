@@ -37,6 +37,7 @@ nlohmann::ordered_json ScalesOf(const std::vector<CacheRange>& ranges) {
 absl::Status Calibrate(const Flags& flags) {
   PagedModelOptions options;
   PF_ASSIGN_OR_RETURN(options.session, MakeSessionOptions(flags.session));
+  if (!flags.output.empty()) PF_RETURN_IF_ERROR(CheckNewFile(flags.output));
   PF_ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(flags.model));
   PF_ASSIGN_OR_RETURN(Model model, ReadModel(flags.model));
   PF_ASSIGN_OR_RETURN(auto paged, PagedModel::Create(std::move(model), options));

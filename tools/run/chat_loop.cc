@@ -89,6 +89,8 @@ class ChatLoop {
     Request request = MakeRequest(flags_, setup_, std::move(prompt));
     PF_ASSIGN_OR_RETURN(request.max_new_tokens,
                         NewTokens(flags_, setup_.folder.config, length, kUsualAnswer));
+    PF_RETURN_IF_ERROR(FitIntoCache(flags_, decoder_, request));
+    TellSecondBegin(setup_, request.prompt);
     Answers answers(1, setup_.tokenizer, flags_.stops, Answers::Output::kText);
     ProgressLine progress;
     progress.Show(StrCat("reading ", length, " tokens"));

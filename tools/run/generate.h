@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -53,12 +54,29 @@ struct GenerateSetup {
   std::shared_ptr<const TextModel> texts;
   std::shared_ptr<const Tokenizer> tokenizer;
   SamplingOptions sampling;
+  std::vector<std::vector<int64_t>> prompt_ids;    // of --prompt-ids
+  std::optional<std::vector<int64_t>> forced_ids;  // of --forced-ids
+  std::vector<int64_t> stop_tokens;                // special tokens that --stop names
 };
+
+// Reads the ids of the flags, and opens the model's folder and its texts, all that is to be had without
+// the graph.
+absl::StatusOr<GenerateSetup> OpenSetup(const GenerateFlags& flags);
+// A vocabulary of 256 tokens without a tokenizer is one of bytes. InvalidArgument where a flag gives
+// text for another one.
+absl::Status TakeBytes(const GenerateFlags& flags, int64_t vocabulary, GenerateSetup& setup);
+// One for each prompt of the flags; text is one of bytes where there is no tokenizer.
+absl::StatusOr<std::vector<Request>> MakeRequests(const GenerateFlags& flags,
+                                                  const GenerateSetup& setup);
 
 // New tokens behind a prompt: as many as asked for, else `usual`, or as many as the model has places for.
 // InvalidArgument where it has none.
 absl::StatusOr<int64_t> NewTokens(const GenerateFlags& flags, const ModelConfig& config,
                                   size_t prompt, int64_t usual);
+// The same for what --cache-tokens leaves: fewer new tokens unless a number was asked for.
+absl::Status FitIntoCache(const GenerateFlags& flags, const Decoder& decoder, Request& request);
+// On the error stream that the prompt begins with <bos> twice, if it does.
+void TellSecondBegin(const GenerateSetup& setup, std::span<const int64_t> prompt);
 // A request for the prompt with what the flags say.
 Request MakeRequest(const GenerateFlags& flags, const GenerateSetup& setup,
                     std::vector<int64_t> prompt);

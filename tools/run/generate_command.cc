@@ -5,9 +5,9 @@
 
 #include "tools/cli/output.h"
 #include "tools/cli/progress_line.h"
-#include "tools/cli/prompts.h"
 #include "tools/run/generate.h"
 
+#include "pagefuse/base/new_file.h"
 #include "pagefuse/base/short_message.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
@@ -15,136 +15,7 @@
 #include "pagefuse/ir/tensor/tensor_of.h"
 
 namespace pagefuse::tools {
-
-absl::StatusOr<int64_t> NewTokens(const GenerateFlags& flags, const ModelConfig& config,
-                                  size_t prompt, int64_t usual) {
-  const int64_t wanted = flags.max_new_tokens.value_or(usual);
-  if (!config.max_positions) return wanted;
-  const int64_t room = *config.max_positions - static_cast<int64_t>(prompt);
-  if (room >= wanted) return wanted;
-  if (room > 0 && !flags.max_new_tokens) return room;
-  return absl::InvalidArgumentError(StrCat(
-      "a prompt of ", prompt, " tokens and ", wanted, " new ones: expected ", *config.max_positions,
-      " at most, the positions of the model (", config.max_positions_file, ")"));
-}
-
-Request MakeRequest(const GenerateFlags& flags, const GenerateSetup& setup,
-                    std::vector<int64_t> prompt) {
-  Request request;
-  request.prompt = std::move(prompt);
-  request.samples = flags.samples;
-  request.sampling = setup.sampling;
-  request.keep_logits = flags.logit_error || !flags.logits_out.empty();
-  if (!flags.ignore_end) request.stop_tokens = setup.folder.config.end_tokens;
-  return request;
-}
-
 namespace {
-
-constexpr int64_t kUsualTokens = 32;
-
-// Texts of the model, if it has any to be had without the graph.
-absl::StatusOr<GenerateSetup> OpenSetup(const GenerateFlags& flags) {
-  GenerateSetup setup;
-  if (flags.model == "-") {
-    setup.folder.graph = flags.model;  // a model from standard input has no files beside it
-  } else {
-    PF_ASSIGN_OR_RETURN(setup.folder, OpenModelFolder(flags.model, flags.graph));
-  }
-  for (const std::string& line : setup.folder.config.contradictions) {
-    std::cerr << "pagefuse: " << line << "\n";
-  }
-  PF_ASSIGN_OR_RETURN(setup.sampling, MakeSampling(flags.sampling, setup.folder.config.sampling));
-  if (setup.folder.tokenizer.empty()) return setup;
-  const TextFiles files = {.tokenizer = setup.folder.tokenizer,
-                           .tokenizer_config = setup.folder.tokenizer_config,
-                           .chat_template = flags.chat_template.empty() ? setup.folder.chat_template
-                                                                        : flags.chat_template};
-  PF_ASSIGN_OR_RETURN(setup.texts, TextModel::Load(files));
-  setup.tokenizer = setup.texts->tokenizer();
-  return setup;
-}
-
-// A vocabulary of 256 tokens without a tokenizer is one of bytes.
-absl::Status TakeBytes(int64_t vocabulary, GenerateSetup& setup) {
-  if (setup.tokenizer || vocabulary != 256) return absl::OkStatus();
-  PF_ASSIGN_OR_RETURN(setup.tokenizer, Tokenizer::OfBytes());
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::vector<std::string>> PromptTexts(const GenerateFlags& flags) {
-  std::vector<std::string> texts = flags.prompts;
-  if (!flags.prompt_file.empty()) {
-    PF_ASSIGN_OR_RETURN(std::string text, ReadFile(flags.prompt_file));
-    texts.push_back(std::move(text));
-  }
-  return texts;
-}
-
-absl::StatusOr<std::vector<int64_t>> EncodeText(const GenerateFlags& flags,
-                                                const GenerateSetup& setup,
-                                                const std::string& text) {
-  if (!setup.texts) return EncodeBytes(text, setup.folder.config.begin_token);
-  if (flags.system.empty()) return setup.texts->EncodePrompt(text);
-  const nlohmann::ordered_json messages = {{{"role", "system"}, {"content", flags.system}},
-                                           {{"role", "user"}, {"content", text}}};
-  return setup.texts->EncodeChat({{"messages", messages}, {"add_generation_prompt", true}},
-                                 std::time(nullptr));
-}
-
-absl::Status NoText(const GenerateSetup& setup, int64_t vocabulary) {
-  return absl::InvalidArgumentError(StrCat(
-      "--prompt takes text where there is a tokenizer.json, or for byte vocabularies (256 tokens); this "
-      "model has ",
-      vocabulary,
-      setup.folder.has_tokenizer_model ? " and a tokenizer.model, which is not read" : "",
-      ": use --prompt-ids"));
-}
-
-// The one prompt is followed by these tokens, whatever the model prefers.
-absl::Status ForceTokens(const std::string& text, std::vector<Request>& requests) {
-  auto ids = ReadIds(text);
-  if (!ids.ok()) {
-    return absl::InvalidArgumentError(StrCat("--forced-ids: ", StdView(ids.status().message())));
-  }
-  if (requests.size() != 1) {
-    return absl::InvalidArgumentError(
-        StrCat("--forced-ids: expected one prompt, got ", requests.size()));
-  }
-  requests[0].forced = *std::move(ids);
-  requests[0].stop_tokens.clear();
-  return absl::OkStatus();
-}
-
-// All prompts. Texts need a tokenizer.
-absl::StatusOr<std::vector<Request>> MakeRequests(const GenerateFlags& flags,
-                                                  const GenerateSetup& setup, int64_t vocabulary) {
-  std::vector<Request> requests;
-  for (const std::string& text : flags.prompt_ids) {
-    auto ids = ReadIds(text);
-    if (!ids.ok()) {
-      return absl::InvalidArgumentError(StrCat("--prompt-ids: ", StdView(ids.status().message())));
-    }
-    requests.push_back(MakeRequest(flags, setup, *std::move(ids)));
-  }
-  PF_ASSIGN_OR_RETURN(const std::vector<std::string> texts, PromptTexts(flags));
-  if (!texts.empty() && !setup.tokenizer) return NoText(setup, vocabulary);
-  for (const std::string& text : texts) {
-    PF_ASSIGN_OR_RETURN(std::vector<int64_t> ids, EncodeText(flags, setup, text));
-    requests.push_back(MakeRequest(flags, setup, std::move(ids)));
-  }
-  if (requests.empty()) {
-    return absl::InvalidArgumentError("no prompt: use --prompt, --prompt-ids or --chat");
-  }
-  if (flags.forced_ids) PF_RETURN_IF_ERROR(ForceTokens(*flags.forced_ids, requests));
-  for (Request& request : requests) {
-    const auto forced = static_cast<int64_t>(request.forced.size());
-    PF_ASSIGN_OR_RETURN(request.max_new_tokens,
-                        NewTokens(flags, setup.folder.config, request.prompt.size(),
-                                  forced > 0 ? forced : kUsualTokens));
-  }
-  return requests;
-}
 
 // The rows of logits by which each new token was chosen, [steps, vocabulary].
 absl::Status WriteLogits(const Completion& completion, const std::string& path) {
@@ -198,6 +69,14 @@ void Warn(const Decoder& decoder) {
             << " (--require-paged makes this an error)\n";
 }
 
+// Files that cannot be written are told before the work for them is done.
+absl::Status CheckOutputs(const GenerateFlags& flags) {
+  for (const std::string& path : {flags.logits_out, flags.profiling.trace}) {
+    if (!path.empty()) PF_RETURN_IF_ERROR(CheckNewFile(path));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckFlags(const GenerateFlags& flags) {
   const auto refuse = [](const char* what) { return absl::InvalidArgumentError(what); };
   const bool prompts =
@@ -216,6 +95,9 @@ absl::Status CheckFlags(const GenerateFlags& flags) {
   }
   constexpr size_t kMaxStops = 16;
   if (flags.stops.size() > kMaxStops) return refuse("--stop: expected 16 texts at most");
+  const bool empty_stop =
+      std::find(flags.stops.begin(), flags.stops.end(), "") != flags.stops.end();
+  if (empty_stop) return refuse("--stop: expected a text, got none");
   if (flags.stream && !flags.json)
     return refuse("--stream: with --json, a line a token; text streams anyway");
   if (flags.sampling.logprobs && !flags.json) return refuse("--logprobs: with --json");
@@ -310,6 +192,7 @@ absl::Status Complete(const GenerateFlags& flags, const GenerateSetup& setup, De
 
 absl::Status Generate(GenerateFlags flags) {
   PF_RETURN_IF_ERROR(CheckFlags(flags));
+  PF_RETURN_IF_ERROR(CheckOutputs(flags));
   PF_ASSIGN_OR_RETURN(flags.engine.session, MakeSessionOptions(flags.session));
   PF_RETURN_IF_ERROR(ReadCacheFlags(flags.cache, flags.engine.session.pipeline.options));
   flags.engine.kv_cache = flags.cache.format;
@@ -327,13 +210,12 @@ absl::Status Generate(GenerateFlags flags) {
   if (flags.chat && (!setup.texts || !setup.texts->has_chat_template())) {
     return absl::InvalidArgumentError(
         "--chat: expected a folder with tokenizer.json and a chat template (chat_template.jinja, or in "
-        "tokenizer_config.json, or --chat-template)");
+        "tokenizer_config.json or chat_template.json, or --chat-template)");
   }
-  // What is wrong with prompts is told before the graph is read, where it can be.
+  // What is wrong with prompts is told before the graph is read.
   std::vector<Request> requests;
-  const bool early = !flags.chat && setup.texts != nullptr;
-  if (early) {
-    PF_ASSIGN_OR_RETURN(requests, MakeRequests(flags, setup, setup.tokenizer->size()));
+  if (!flags.chat) {
+    PF_ASSIGN_OR_RETURN(requests, MakeRequests(flags, setup));
   }
   std::optional<Model> kept;  // what is kept has its weights in memory
   PF_ASSIGN_OR_RETURN(auto decoder, LoadDecoder(flags, setup.folder.graph, kept));
@@ -341,9 +223,9 @@ absl::Status Generate(GenerateFlags flags) {
     return absl::InvalidArgumentError(
         "--logit-error compares with an unquantised paged cache, and the graph could not be paged");
   }
-  PF_RETURN_IF_ERROR(TakeBytes(decoder->vocabulary(), setup));
-  if (!early && !flags.chat) {
-    PF_ASSIGN_OR_RETURN(requests, MakeRequests(flags, setup, decoder->vocabulary()));
+  PF_RETURN_IF_ERROR(TakeBytes(flags, decoder->vocabulary(), setup));
+  for (Request& request : requests) {
+    PF_RETURN_IF_ERROR(FitIntoCache(flags, *decoder, request));
   }
   if (flags.chat) {
     PF_RETURN_IF_ERROR(Chat(flags, setup, *decoder));

@@ -43,8 +43,10 @@ void AddAnswerFlags(Command command, GenerateFlags& flags) {
       "--require-paged", flags.require_paged,
       "a graph that cannot be paged, or has other logits then, is an error; otherwise it "
       "runs as exported");
-  command.AddTexts("--stop", flags.stops,
-                   "text that ends an answer and is not part of it; up to 16 times");
+  command.AddTexts(
+      "--stop", flags.stops,
+      "text that ends an answer and is not part of it, or the name of a special token; up "
+      "to 16 times");
   AddSamplingFlags(command, flags.sampling);
   command.AddNumber("--n", flags.samples, {1, 16}, "answers to each prompt, which is computed once")
       .ShowsDefault();
@@ -62,7 +64,9 @@ void AddAnswerFlags(Command command, GenerateFlags& flags) {
                   "a file for the logits by which the new tokens were chosen, a TensorProto "
                   "float[steps, vocabulary]");
   command.AddFlag("--json", flags.json, "one JSON object");
-  command.AddFlag("--stream", flags.stream, "with --json: a line for each token before it");
+  command.AddFlag(
+      "--stream", flags.stream,
+      "with --json: a line for each token before it, and one for text that was held back to the end");
 }
 
 void AddEngineFlags(Command command, GenerateFlags& flags) {

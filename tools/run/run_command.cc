@@ -8,6 +8,7 @@
 #include "tools/cli/output.h"
 #include "tools/run/profile.h"
 
+#include "pagefuse/base/new_file.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/onnx/onnx_io.h"
@@ -69,10 +70,11 @@ absl::Status Run(const Flags& flags) {
   options.optimise = flags.fuse;
   options.pipeline.page = false;
   options.profile = flags.profiling.wanted();
+  if (!flags.profiling.trace.empty()) PF_RETURN_IF_ERROR(CheckNewFile(flags.profiling.trace));
   PF_ASSIGN_OR_RETURN(Model model, ReadModel(flags.model));
+  if (!flags.output_dir.empty()) PF_RETURN_IF_ERROR(MakeFolder(flags.output_dir));
   PF_ASSIGN_OR_RETURN(auto session, Session::Create(std::move(model), options));
   PrintUnfused(session->report());
-  if (!flags.output_dir.empty()) PF_RETURN_IF_ERROR(MakeFolder(flags.output_dir));
   if (flags.print_kernels) std::cerr << session->KernelReport();
   auto feeds = ReadFeeds(flags);
   PF_RETURN_IF_ERROR(feeds.status());

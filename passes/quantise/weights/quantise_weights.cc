@@ -27,6 +27,7 @@
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/kernels/formats/weight_format.h"
 #include "pagefuse/passes/edit/graph_edit.h"
+#include "pagefuse/passes/edit/module_paths.h"
 #include "pagefuse/passes/edit/similar_names.h"
 #include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/quantise/quantise.h"
@@ -47,13 +48,16 @@ class Exclusions {
     }
   }
 
-  // The pattern that the node, its output or one of its weights has; null if there is none.
+  // The pattern that the node, its output, one of its weights or of its modules has; null if there is
+  // none.
   const std::string* Find(const WeightMatch& match) {
     std::vector<std::string> names = {match.node->name, match.node->output(0)->name()};
     for (const WeightUse& weight : match.weights) names.push_back(weight.value->name());
-    return Find(names);
+    return Find(names, *match.node);
   }
-  const std::string* Find(const std::vector<std::string>& names) {
+  const std::string* Find(std::vector<std::string> names, const Node& node) {
+    const std::vector<std::string> modules = ModulePaths(node);
+    names.insert(names.end(), modules.begin(), modules.end());
     const std::string* found = nullptr;
     for (const std::string& name : names) {
       if (!name.empty()) known_.insert(name);
@@ -134,7 +138,7 @@ class Rewriter {
   absl::Status RoundActivations(Node* node) {
     constexpr int64_t kBfloat16Level = 3;
     std::vector<std::string> names = {node->name, node->output(0)->name(), node->input(1)->name()};
-    if (const std::string* pattern = excluded_.Find(names)) {
+    if (const std::string* pattern = excluded_.Find(names, *node)) {
       context_.AddMissedMatch(kName, NodeLabel(*node), StrCat("\"", *pattern, "\" is excluded"));
       return absl::OkStatus();
     }
@@ -188,8 +192,8 @@ std::unique_ptr<Pass> QuantiseWeights() {
       Quantise,
       {{"weights", "format of weights, float32 by default", choices},
        {.name = "weights_exclude",
-        .description = "names of nodes, their outputs or weights that stay as they are, with "
-                       "commas; * stands for any letters, ? for one",
+        .description = "names of nodes, their outputs, weights or modules that stay as they are, "
+                       "with commas; * stands for any letters, ? for one",
         .is_text = true}});
 }
 
