@@ -82,7 +82,7 @@ TEST_P(TurboQuantSlots, HoldEveryLayer) {
 TEST_P(TurboQuantSlots, KeepClearTokens) {
   const auto& [model, preset] = GetParam();
   const Greedy greedy = LoadGreedy(model);
-  const auto run = [&](const std::string& format) {
+  const auto run = [&, model = model](const std::string& format) {
     auto engine = Engine::Create(LoadBundled(model), Options(format));
     EXPECT_TRUE(engine.ok()) << engine.status();
     Request request{.prompt = greedy.prompt, .max_new_tokens = 32};

@@ -211,7 +211,7 @@ INSTANTIATE_TEST_SUITE_P(Modes, QuantisedCache,
 TEST_P(QuantisedCache, ClearTokensAgreeWithTheReference) {
   const auto [model, mode] = GetParam();
   const Greedy greedy = LoadGreedy(model);
-  auto run = [&](const std::string& kv_cache) {
+  auto run = [&, model = model](const std::string& kv_cache) {
     EngineOptions options;
     options.kv_cache = kv_cache;
     auto engine = Engine::Create(LoadBundled(model), options);
