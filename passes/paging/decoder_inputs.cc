@@ -313,12 +313,6 @@ absl::StatusOr<DecoderInputs> FindDecoderInputs(const Graph& graph,
     candidates.push_back(std::move(candidate));
   }
   PF_ASSIGN_OR_RETURN(found.tokens, FindTokens(graph, candidates));
-  for (const Candidate& candidate : candidates) {
-    if (candidate.input != found.tokens || !candidate.reading.angles) continue;
-    return absl::FailedPreconditionError(StrCat("input \"", found.tokens->name(),
-                                                "\" indexes words and becomes angles: it may be "
-                                                "token ids or positions"));
-  }
   found.batch = (*found.tokens->shape())[0];
   found.sequence = (*found.tokens->shape())[1];
   PF_RETURN_IF_ERROR(CheckSizes(found));

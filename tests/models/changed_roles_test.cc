@@ -137,13 +137,13 @@ const ChangedDecoder kBeside[] = {
      {{"biases = Mul (slopes, places_float)",
        "mean = ReduceMean <keepdims = 0> (x)\n  slanted = Mul (slopes, mean)\n"
        "  biases = Mul (slanted, places_float)"}},
-     "(Softmax)"},
+     "(Attention): mask: "},
     {"SlopesOfTheLength",
      "bloom",
      {{"biases = Mul (slopes, places_float)",
        "far = Cast <to = 1> (all)\n  slanted = Mul (slopes, far)\n"
        "  biases = Mul (slanted, places_float)"}},
-     "(Softmax)"},
+     "(Attention): mask: "},
 };
 INSTANTIATE_TEST_SUITE_P(Beside, ChangedRole, testing::ValuesIn(kBeside), ChangedDecoder::NameOf);
 

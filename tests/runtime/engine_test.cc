@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/passes/edit/graph_builder.h"
 
 namespace pagefuse {
 namespace {
@@ -348,16 +349,18 @@ TEST(EngineContinue, StartsAnewForAnotherTextAndForAGenerateBetween) {
               HasSubstr("the prompt is empty"));
 }
 
-// The decoder with a token whose embedding is no number.
+// The decoder with a token behind which logits are no numbers.
 Model PoisonedDecoder(int64_t token) {
   Model model = TinyDecoder();
-  Value* table = model.graph->FindValue("table");
-  Tensor poisoned = *table->initializer()->Clone();
-  const int64_t width = poisoned.dims()[1];
-  for (float& x : poisoned.mutable_values<float>().subspan(token * width, width)) {
-    x = std::numeric_limits<float>::quiet_NaN();
-  }
-  model.graph->SetInitializer(table, std::move(poisoned));
+  Graph& graph = *model.graph;
+  const int64_t words = graph.FindValue("table")->initializer()->dims()[0];
+  std::vector<float> numbers(words, 0.0f);
+  numbers[token] = std::numeric_limits<float>::quiet_NaN();
+  Value* poison = graph.AddInitializer("poison", Tensor::Of<float>({words, 1}, numbers));
+  Node* last = graph.FindValue("logits")->producer();
+  GraphBuilder builder(graph, last, "poisoned");
+  Value* bias = builder.Add("Gather", {poison, graph.FindValue("input_ids")});
+  last->SetInput(0, builder.Add("Add", {last->input(0), bias}));
   return model;
 }
 
@@ -369,7 +372,7 @@ TEST(Engine, LogitsThatAreNoNumbersEndTheirRequestAlone) {
       requests[i].prompt.push_back((5 * t + static_cast<int64_t>(i)) % 20);
     requests[i].max_new_tokens = 12;
   }
-  requests[1].prompt[4] = kPoison;
+  requests[1].prompt.back() = kPoison;
   requests[2].samples = 2;
   requests[2].prompt.back() = kPoison;
   const auto engine = Must(Engine::Create(PoisonedDecoder(kPoison), {.block_size = 4}));

@@ -107,7 +107,8 @@ const Value* NumberRanges::CauseOf(const Value* value, absl::flat_hash_set<const
   if (!seen.insert(value).second || seen.size() > kMostDepth || Of(value).finite()) return nullptr;
   if (ConstantOf(value)) return value;
   const Node* node = value->producer();
-  if (!node || !FindRangeRule(*node)) return nullptr;
+  // Casts are meant to fit.
+  if (!node || node->Is("Cast") || !FindRangeRule(*node)) return nullptr;
   bool finite = true;
   for (const Value* input : node->inputs()) {
     if (!input || Of(input).finite()) continue;
