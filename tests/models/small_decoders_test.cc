@@ -95,8 +95,7 @@ INSTANTIATE_TEST_SUITE_P(
         Changed{"bloom.onnxtxt", "counted = CumSum (attention_mask, axis)",
                 "twice = Add (attention_mask, attention_mask)  counted = CumSum (twice, axis)",
                 "(Attention): mask: "},
-        Changed{"mpt.onnxtxt", "-3.9375,", "-3.9,",
-                "(Attention): mask: "},
+        Changed{"mpt.onnxtxt", "-3.9375,", "-3.9,", "(Attention): mask: "},
         Changed{"sinks.onnxtxt", "masked = Add (scaled, attention_bias)",
                 "places = Cast <to = 1> (cols)  slope = Constant <value = float[1, 2, 1, 1] {0.5, "
                 "0.25}> ()  alibi = Mul (places, slope)  biased = Add (scaled, alibi)  "
