@@ -52,5 +52,5 @@ ln -s "$PWD/$model" "$out/model.onnx"
 head -c 20000 /dev/zero | tr '\0' 'a' >"$out/long.txt"
 expect 0 '^tokens: ' generate "$out/model.onnx" --prompt-file "$out/long.txt" --max-new-tokens 1
 : >"$out/empty.txt"
-expect 1 'request 0: the prompt is empty' generate $model --prompt-file "$out/empty.txt" --max-new-tokens 1
+expect 1 'expected a text of one token at least, got none' generate $model --prompt-file "$out/empty.txt" --max-new-tokens 1
 expect 1 'No such file' generate $model --prompt-file "$out/missing.txt"
