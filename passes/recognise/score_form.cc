@@ -277,58 +277,49 @@ class FormWriter {
   DataType type_ = DataType::kFloat;
 };
 
-// The scores of a softmax of flattened rows, as they were before; null if it has others.
-Node* Flattening(const Node& softmax) {
-  Node* view = softmax.input(0)->producer();
-  if (!view || !view->Is("Reshape") || !HasRank4(view->input(0))) return nullptr;
-  const auto& rows = softmax.input(0)->shape();
-  const bool keeps =
-      rows && !rows->empty() && ProvablyEqual(rows->back(0), view->input(0)->shape()->back(0));
-  return keeps ? view : nullptr;
-}
-
-std::vector<Node*> ReadersOf(const Value& value) {
-  std::vector<Node*> readers;
-  for (const Use& use : value.uses()) readers.push_back(use.node);
-  return readers;
-}
-
 bool IsOverLastAxis(const Node& softmax) {
   const auto& shape = softmax.input(0)->shape();
   return shape && NormalAxis(IntOr(softmax, "axis", -1), shape->rank()) == shape->rank() - 1;
 }
 
+// Brings a softmax over [B, H, S, L] to the form.
+bool FormScores(Graph& graph, Node* softmax, const SymbolicContents& contents) {
+  if (!HasRank4(softmax->input(0)) || !IsOverLastAxis(*softmax)) return false;
+  Value* before = softmax->input(0);
+  const std::optional<Scores> scores = ScoreReader().Read(before);
+  if (!scores || scores->in_form) return false;
+  Value* formed = FormWriter(graph, softmax, contents).Write(*scores);
+  if (!formed) return false;
+  softmax->SetInput(0, formed);
+  graph.EraseIfDead(before->producer());
+  return true;
+}
+
+// [B, H, S, L] -- Reshape [B * H, S, L] -- Softmax -- Reshape [B, H, S, L]  =>  Softmax. It begins at
+// the last of them, so that nothing is erased that is still to be visited.
+bool TakeHeadsApart(Graph& graph, Node* view, const SymbolicContents& contents) {
+  const Node* softmax = view->input(0)->producer();
+  if (!softmax || !softmax->Is("Softmax") || !IsOverLastAxis(*softmax)) return false;
+  const Node* flattening = softmax->input(0)->producer();
+  if (!flattening || !flattening->Is("Reshape") || !HasRank4(flattening->input(0))) return false;
+  Value* scores = flattening->input(0);
+  const auto &rows = softmax->input(0)->shape(), &heads = view->output(0)->shape();
+  const bool same = !rows->empty() && ProvablyEqual(rows->back(0), scores->shape()->back(0)) &&
+                    heads && ProvablyEqual(*heads, *scores->shape());
+  if (!same || !ScoreReader().Read(scores)) return false;
+  GraphBuilder builder(graph, view, softmax->output(0)->name());
+  Value* weights = builder.Add("Softmax", {scores}, {{"axis", int64_t{-1}}});
+  FormScores(graph, weights->producer(), contents);
+  graph.ReplaceAllUses(view->output(0), weights);
+  graph.EraseIfDead(view);
+  return true;
+}
+
 }  // namespace
 
-bool BringScoresToForm(Graph& graph, Node* softmax, const SymbolicContents& contents) {
-  if (!softmax->Is("Softmax") || !IsOverLastAxis(*softmax)) return false;
-  const Node* flattened = HasRank4(softmax->input(0)) ? nullptr : Flattening(*softmax);
-  if (!flattened && !HasRank4(softmax->input(0))) return false;
-  Value* before = flattened ? flattened->input(0) : softmax->input(0);
-  const std::optional<Scores> scores = ScoreReader().Read(before);
-  if (!scores || (scores->in_form && !flattened)) return false;
-  Value* formed = scores->in_form ? before : FormWriter(graph, softmax, contents).Write(*scores);
-  if (!formed) return false;
-  if (!flattened) {
-    softmax->SetInput(0, formed);
-    graph.EraseIfDead(before->producer());
-    return true;
-  }
-  GraphBuilder builder(graph, softmax, softmax->output(0)->name());
-  Value* weights = builder.Add("Softmax", {formed}, {{"axis", int64_t{-1}}});
-  // Whoever takes heads apart again has them.
-  for (Node* view : ReadersOf(*softmax->output(0))) {
-    const auto& shape = view->output(0)->shape();
-    if (!view->Is("Reshape") || !shape || !ProvablyEqual(*shape, *before->shape())) continue;
-    graph.ReplaceAllUses(view->output(0), weights);
-    graph.EraseIfDead(view);
-  }
-  if (!softmax->output(0)->uses().empty() || softmax->output(0)->is_output()) {
-    Value* rows = builder.Add("Reshape", {weights, flattened->input(1)});
-    graph.ReplaceAllUses(softmax->output(0), rows);
-  }
-  graph.EraseIfDead(softmax);
-  return true;
+bool BringScoresToForm(Graph& graph, Node* node, const SymbolicContents& contents) {
+  if (node->Is("Softmax")) return FormScores(graph, node, contents);
+  return node->Is("Reshape") && TakeHeadsApart(graph, node, contents);
 }
 
 }  // namespace pagefuse

@@ -13,8 +13,8 @@ namespace pagefuse {
 //   capped = cap * Tanh (scaled / cap)                                 if there is a cap
 //   scaled = scale * q k^T                                             if there is a scale
 //
-// over [B, H, S, L], for a softmax of flattened rows too. False if they are in that form, or are no
-// scores.
-bool BringScoresToForm(Graph& graph, Node* softmax, const SymbolicContents& contents);
+// over [B, H, S, L]. `node` is the softmax or, where heads are flattened for it, the Reshape that
+// takes them apart again. False if they are in that form, or are no scores.
+bool BringScoresToForm(Graph& graph, Node* node, const SymbolicContents& contents);
 
 }  // namespace pagefuse
