@@ -41,22 +41,29 @@ struct Scores {
   bool in_form = true;
 };
 
-// A factor of all elements: x * number, number * x, x / number.
+// A factor of all elements: x * number, number * x, x / number. Factors are joined, so none may be
+// as large or small as to make scores infinite, or nothing, on the way.
 struct Scaled {
   Value* x = nullptr;
   double factor = 1;
   bool divided = false;
 };
+
+bool IsUsualFactor(double factor) {
+  constexpr double kLeast = 1e-6, kMost = 1e6;
+  return std::abs(factor) >= kLeast && std::abs(factor) <= kMost;
+}
+
 std::optional<Scaled> ScaledBy(const Node& node) {
   if (node.Is("Div")) {
     const auto divisor = NumberOf(node.input(1));
-    if (!divisor || *divisor == 0 || !std::isfinite(*divisor)) return std::nullopt;
+    if (!divisor || !IsUsualFactor(*divisor)) return std::nullopt;
     return Scaled{node.input(0), 1 / *divisor, true};
   }
   if (!node.Is("Mul")) return std::nullopt;
   for (int side : {0, 1}) {
     const auto factor = NumberOf(node.input(side));
-    if (factor && std::isfinite(*factor)) return Scaled{node.input(1 - side), *factor};
+    if (factor && IsUsualFactor(*factor)) return Scaled{node.input(1 - side), *factor};
   }
   return std::nullopt;
 }
@@ -168,10 +175,10 @@ class ScoreReader {
 
   // No score that is seen is as low as what hides others.
   Value* BehindBound(const Node& node) {
-    if (node.num_inputs() != 2) return nullptr;
+    if (node.num_inputs() != 2 || scale_ < 0) return nullptr;
     for (int side : {0, 1}) {
       const auto low = NumberOf(node.input(side));
-      if (!low || !HidesScore(*low)) continue;
+      if (!low || !HidesScore(*low * scale_)) continue;
       in_form_ = false;
       return node.input(1 - side);
     }
