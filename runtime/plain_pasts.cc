@@ -1,6 +1,7 @@
 #include "pagefuse/runtime/plain_pasts.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "absl/container/flat_hash_set.h"
 
@@ -43,19 +44,32 @@ const Value* HolderOf(const Use& use) {
   return use.index == Attention::kPastValue ? node.output(Attention::kPresentValue) : nullptr;
 }
 
-void CollectHolders(const Value* value, Seen& seen) {
-  for (const Use& use : value->uses()) {
-    const Value* holder = HolderOf(use);
-    if (holder != nullptr && seen.insert(holder).second) CollectHolders(holder, seen);
+Seen HoldersOf(const Value* past) {
+  Seen holders;
+  std::vector<const Value*> open = {past};
+  while (!open.empty()) {
+    const Value* next = open.back();
+    open.pop_back();
+    for (const Use& use : next->uses()) {
+      const Value* holder = HolderOf(use);
+      if (holder != nullptr && holders.insert(holder).second) open.push_back(holder);
+    }
   }
+  return holders;
 }
 
-bool IsComputedFrom(const Value* value, const std::vector<const Value*>& inputs, Seen& seen) {
-  if (value == nullptr || !seen.insert(value).second) return false;
-  if (std::ranges::count(inputs, value) > 0) return true;
-  return value->producer() && std::ranges::any_of(value->producer()->inputs(), [&](const Value* v) {
-           return IsComputedFrom(v, inputs, seen);
-         });
+bool IsComputedFrom(const Value* value, const std::vector<const Value*>& inputs) {
+  Seen seen;
+  std::vector<const Value*> open = {value};
+  while (!open.empty()) {
+    const Value* next = open.back();
+    open.pop_back();
+    if (next == nullptr || !seen.insert(next).second) continue;
+    if (std::ranges::count(inputs, next) > 0) return true;
+    if (!next->producer()) continue;
+    for (const Value* input : next->producer()->inputs()) open.push_back(input);
+  }
+  return false;
 }
 
 // True if a reader writes rows into the past, where the inputs say.
@@ -64,8 +78,7 @@ bool IsWrittenByPlace(const Value* past, const std::vector<const Value*>& places
     if (IsMove(*use.node)) return IsWrittenByPlace(use.node->output(0), places);
     if (use.index != 0 || !WritesRows(*use.node)) return false;
     const int index = use.node->Is("TensorScatter") ? 2 : 1;
-    Seen seen;
-    return IsComputedFrom(use.node->input(index), places, seen);
+    return IsComputedFrom(use.node->input(index), places);
   });
 }
 
@@ -73,8 +86,7 @@ bool IsWrittenByPlace(const Value* past, const std::vector<const Value*>& places
 
 const Value* PresentOf(const Graph& graph, const Value* past) {
   if (const Value* named = NamedPresentOf(graph, past->name())) return named;
-  Seen holders;
-  CollectHolders(past, holders);
+  const Seen holders = HoldersOf(past);
   const Value* present = nullptr;
   for (const Value* output : graph.outputs()) {
     if (!holders.contains(output)) continue;

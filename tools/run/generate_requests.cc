@@ -195,7 +195,7 @@ absl::StatusOr<std::vector<Request>> MakeRequests(const GenerateFlags& flags,
     PF_ASSIGN_OR_RETURN(std::vector<int64_t> ids, EncodeText(flags, setup, text));
     if (ids.empty()) {
       return absl::InvalidArgumentError(
-          "--prompt: expected a text of one token at least, got none");
+          "--prompt or --prompt-file: expected a text of one token at least, got none");
     }
     TellSecondBegin(setup, ids);
     requests.push_back(MakeRequest(flags, setup, std::move(ids)));
