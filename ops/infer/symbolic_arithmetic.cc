@@ -59,6 +59,13 @@ std::optional<int64_t> NumberInMin(const Dim& dim, const Dim& other) {
   return std::nullopt;
 }
 
+bool IsOneOrNone(const Dim& dim) {
+  if (dim.constant()) return *dim.constant() == 1;
+  // As Call writes it.
+  const std::string text = dim.ToString();
+  return text.starts_with("min(1, ") || (text.starts_with("min(") && text.ends_with(", 1)"));
+}
+
 Dim DimMax(const Dim& a, const Dim& b) {
   if (!a.known() || !b.known()) return Dim();
   if (IsAtMost(a, b)) return b;

@@ -21,5 +21,7 @@ Dim DimMin(const Dim& a, const Dim& b);
 Dim DimMax(const Dim& a, const Dim& b);
 // The number n for which `dim` is DimMin(n, other), if it is one of a number and `other`.
 std::optional<int64_t> NumberInMin(const Dim& dim, const Dim& other);
+// True for 1, and for the length of what is cut to one where there is any, `min(1, total)`.
+bool IsOneOrNone(const Dim& dim);
 
 }  // namespace pagefuse

@@ -1,3 +1,4 @@
+#include "pagefuse/ops/infer/symbolic_arithmetic.h"
 #include "pagefuse/passes/analysis/indexing/indexing_analysis.h"
 
 #include <algorithm>
@@ -97,6 +98,8 @@ Dim IndexingAnalysis::Meant(const Dim& length) const {
 
 IndexExpr IndexingAnalysis::Broadcast(const IndexExpr& index, const Dim& operand,
                                       const Dim& result) {
+  // One row is the same for all, whatever an exporter may be trusted with.
+  if (IsOneOrNone(operand)) return IndexExpr(0);
   if (trust_ == Trust::kExporter) return AlsoOver(index, operand);
   if (ProvablyEqual(Meant(operand), Meant(result)) || index.number() == 0) return index;
   IndexSymbolPtr axis = index.symbol();
