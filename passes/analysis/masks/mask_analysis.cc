@@ -200,6 +200,11 @@ class FormReader {
 }  // namespace
 
 const Value* PaddingInputOf(const Value* mask) {
+  // One that is as long as the queries hides rows of them.
+  const auto& shape = mask->shape();
+  if (!shape || shape->rank() != 4 || (*shape)[1].constant() != 1 || (*shape)[2].constant() != 1) {
+    return nullptr;
+  }
   const Node* node = mask->producer();
   for (const char* op : {"Expand", "Unsqueeze", "Slice"}) {
     if (node && node->Is(op)) node = node->input(0)->producer();
