@@ -1,10 +1,10 @@
-#include "pagefuse/ops/infer/symbolic_arithmetic.h"
 #include "pagefuse/passes/analysis/indexing/indexing_analysis.h"
 
 #include <algorithm>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/infer/symbolic_arithmetic.h"
 
 namespace pagefuse {
 namespace {
