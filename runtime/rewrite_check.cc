@@ -101,7 +101,7 @@ std::set<int64_t> EdgesOf(const Runnable& runnable) {
 struct Finding {
   std::string detail;  // empty: all rows were equal
   std::optional<Probe> probe;
-  int64_t compared = 0, skipped = 0;
+  int64_t compared = 0, skipped = 0, starved = 0;
 };
 
 class Checker {
@@ -128,6 +128,7 @@ class Checker {
     if (coded.differs()) return coded;
     verdict.probes += coded.probes;
     verdict.skipped += coded.skipped;
+    verdict.starved += coded.starved;
     return verdict;
   }
 
@@ -159,9 +160,11 @@ class Checker {
       PF_ASSIGN_OR_RETURN(const Finding finding, CompareAll(runnable, tolerance));
       verdict.probes = finding.compared;
       verdict.skipped = finding.skipped;
+      verdict.starved = finding.starved;
       if (finding.detail.empty()) return Equal(std::move(verdict));
-      PF_ASSIGN_OR_RETURN(const std::optional<Rewrite> bad,
-                          FirstBad(here, runnable.paged != nullptr, finding, tolerance));
+      PF_ASSIGN_OR_RETURN(
+          const std::optional<Rewrite> bad,
+          FirstBad(here, runnable.paged != nullptr, finding, tolerance, verdict.starved));
       if (!bad || !LeaveOut(*bad, verdict)) {
         verdict.reason = Reason(bad, finding);
         break;
@@ -209,13 +212,19 @@ class Checker {
         ++finding.skipped;
         continue;
       }
-      PF_ASSIGN_OR_RETURN(const std::optional<std::string> detail,
-                          Compare(runnable, probe, tolerance));
+      const auto detail = Compare(runnable, probe, tolerance);
       done += work;
-      if (!detail) continue;
+      // That memory is short tells nothing of the rewrites.
+      if (absl::IsResourceExhausted(detail.status())) {
+        why_not_ = std::string(detail.status().message());
+        ++finding.starved;
+        continue;
+      }
+      PF_RETURN_IF_ERROR(detail.status());
+      if (!*detail) continue;
       ++finding.compared;
-      if (detail->empty() || IsRounding(runnable, probe, tolerance)) continue;
-      finding.detail = *detail;
+      if ((*detail)->empty() || IsRounding(runnable, probe, tolerance)) continue;
+      finding.detail = **detail;
       finding.probe = probe;
       return finding;
     }
@@ -223,11 +232,13 @@ class Checker {
   }
 
   // Nothing if the graph as it was exported does not run on the probe, else how rows differ.
+  // ResourceExhausted where either has not the memory to run.
   absl::StatusOr<std::optional<std::string>> Compare(Runnable& runnable, const Probe& probe,
                                                      const RowTolerance& tolerance) {
     std::vector<const LogitRows*> expected;
     for (const ProbeText& text : probe.texts) {
       const auto rows = reference_.Rows(text);
+      if (absl::IsResourceExhausted(rows.status())) return rows.status();
       if (!rows.ok()) {
         why_not_ = std::string(rows.status().message());
         return std::optional<std::string>();
@@ -235,6 +246,7 @@ class Checker {
       expected.push_back(*rows);
     }
     const auto got = ProbeLogits(runnable, probe);
+    if (absl::IsResourceExhausted(got.status())) return got.status();
     if (!got.ok()) {
       return std::optional(StrCat("it does not run: ", StdView(got.status().message())));
     }
@@ -260,10 +272,11 @@ class Checker {
     return true;
   }
 
-  // The first rewrite behind which the probe's rows differ.
+  // The first rewrite behind which the probe's rows differ; nothing, and one more starved, where
+  // memory is too short to tell.
   absl::StatusOr<std::optional<Rewrite>> FirstBad(const EngineOptions& options, bool pages,
                                                   const Finding& finding,
-                                                  const RowTolerance& tolerance) {
+                                                  const RowTolerance& tolerance, int64_t& starved) {
     PipelineOptions pipeline = PagedPipeline(PagedOptions(options));
     pipeline.page = pages;
     const RewriteJudge judge = [&](const Model& after, int64_t) -> absl::StatusOr<std::string> {
@@ -274,6 +287,7 @@ class Checker {
       return detail.value_or("");
     };
     const auto bisection = Bisect(exported_, pipeline, judge);
+    if (absl::IsResourceExhausted(bisection.status())) ++starved;
     // Where even the graph alone is wrong, no rewrite is to blame.
     if (!bisection.ok()) return std::optional<Rewrite>();
     return bisection->bad;
@@ -315,7 +329,8 @@ std::string RewriteVerdict::Text() const {
   switch (outcome) {
     case Outcome::kEqual:
       return StrCat("the logits of ", probes, " probes are those of the graph as it was exported",
-                    skipped > 0 ? StrCat("; there was no time for ", skipped, " more") : "");
+                    skipped > 0 ? StrCat("; there was no time for ", skipped, " more") : "",
+                    starved > 0 ? StrCat("; there was no memory for ", starved, " more") : "");
     case Outcome::kMended:
       return StrCat(reason, "; the graph runs without that rewrite");
     case Outcome::kAsExported:

@@ -35,6 +35,7 @@ struct RewriteVerdict {
   std::string reason;
   int64_t probes = 0;   // that were compared
   int64_t skipped = 0;  // for which there was no time
+  int64_t starved = 0;  // for which there was no memory; such a verdict is not kept
 
   bool differs() const { return outcome == Outcome::kMended || outcome == Outcome::kAsExported; }
   // "the logits of 31 probes are those of the graph as it was exported"

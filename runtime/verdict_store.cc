@@ -172,6 +172,7 @@ std::optional<RewriteVerdict> VerdictStore::Find() const {
 
 void VerdictStore::Keep(const RewriteVerdict& verdict) const {
   if (path_.empty() || verdict.outcome == RewriteVerdict::Outcome::kUnchecked) return;
+  if (verdict.starved > 0) return;
   std::error_code error;
   fs::create_directories(fs::path(path_).parent_path(), error);
   WriteWholeFile(path_, TextOf(verdict)).IgnoreError();

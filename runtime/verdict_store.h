@@ -22,8 +22,8 @@ class VerdictStore {
 
   // Nothing if there is none, or none that can be read.
   std::optional<RewriteVerdict> Find() const;
-  // Written whole or not at all; that it cannot be is no matter. Where nothing was compared nothing is
-  // kept: memory may be there the next time.
+  // Written whole or not at all; that it cannot be is no matter. Where nothing was compared, or
+  // memory was short for a probe, nothing is kept: it may be there the next time.
   void Keep(const RewriteVerdict& verdict) const;
 
  private:

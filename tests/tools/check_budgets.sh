@@ -46,12 +46,16 @@ for bytes in 1 2 4 7 8 15 16 31 32 33 63 64 100 1000 65536; do
   "$pagefuse" run "$out/constant.onnxtxt" -i "$out/x.pb" --max-memory $bytes >"$out/printed" 2>&1 || status=$?
   [ $status -eq 0 ] || { [ $status -eq 1 ] && grep -q 'no memory for [0-9]* bytes' "$out/printed"; } || fail "--max-memory $bytes: status $status"
 done
+export XDG_CACHE_HOME=$out/cache  # nothing is known of any model
 for bytes in 1 100 1000 10000 30000 100000 300000 1000000 3000000; do
   status=0
   "$pagefuse" generate models/gemma3_A18/model.onnx --prompt-ids 1,2 --max-new-tokens 2 --max-memory $bytes >"$out/printed" 2>&1 || status=$?
   [ $status -eq 0 ] || { [ $status -eq 1 ] && grep -q 'memory\|bytes' "$out/printed"; } || fail "--max-memory $bytes: status $status"
 done
+# That memory was short once says nothing of the rewrites, and is not kept as if it did.
 expect 0 '^tokens: ' generate models/gemma3_A18/model.onnx --prompt-ids 1,2 --max-new-tokens 2 --max-memory 1GiB
+unlike 'NOT (PAGED|EQUAL)'
+
 
 # What a rule writes has to exist.
 cat >"$out/mine.rules.txt" <<'END'
