@@ -26,6 +26,8 @@ std::vector<std::unique_ptr<Pass>> ExportPasses();
 // Turns inputs and outputs of float8 into uint8, since ONNX Runtime refuses float8 ports of
 // functions. The attributes of ops tell what the bytes are.
 std::unique_ptr<Pass> ByteCaches();
+// Gives masks of Attention a row for each query, and makes masks of its windows.
+std::unique_ptr<Pass> AttentionMasks();
 // Writes a model-local function for each distinct body of a fused op.
 std::unique_ptr<Pass> WriteBodies();
 // Replaces ops that are newer than the target: BitCast and float8 by arithmetic, others by calls of

@@ -237,6 +237,7 @@ std::vector<std::unique_ptr<Pass>> ExportPasses() {
   std::vector<std::unique_ptr<Pass>> passes;
   passes.push_back(ExpandElementwise());
   passes.push_back(ByteCaches());
+  passes.push_back(AttentionMasks());
   passes.push_back(WriteBodies());
   passes.push_back(LowerOpset());
   return passes;

@@ -123,7 +123,7 @@ absl::StatusOr<AttentionUse> ReadMatch(Node* node, const LatentMatch* latent,
   if (right > 0) return Unfit(*node, "looks ahead");
   const bool has_window = left >= 0 && left < kMaxElements;
   match.window = has_window ? left + 1 : 0;
-  match.padding = mask ? PaddingInputOf(mask) : nullptr;
+  match.padding = mask ? PaddingInputOf(mask, contents) : nullptr;
   if (mask && !match.padding) {
     const absl::StatusOr<MaskForm> form = AnalyseMask(mask, contents);
     if (!form.ok()) return Unfit(*node, StdView(form.status().message()));

@@ -149,12 +149,23 @@ class PaddingBuilder {
     return past ? builder_.Add("Add", {builder_.Size(past, 2), fresh}) : fresh;
   }
 
-  // The rows of the batch, or the first one for all, and their keys.
+  // The rows of the batch, or the first one for all, and their keys. As where it is read now, that
+  // there are fewer is an error.
   Value* FirstOf(Value* visible) {
-    const bool one = form_.padding_batch.constant() == 1;
-    Value* rows = one ? builder_.Ints({1}) : builder_.Size(node_->input(0), 0);
-    Value* ends = builder_.Add("Concat", {rows, Keys()}, "axis", int64_t{0});
-    return builder_.Add("Slice", {visible, builder_.Ints({0, 0}), ends, builder_.Ints({0, 1})});
+    const Shape& shape = *form_.padding->shape();
+    if (!ProvablyEqual(shape[0], form_.padding_batch)) {
+      const bool one = form_.padding_batch.constant() == 1;
+      Value* rows = one ? builder_.Ints({0}) : Counted(builder_.Size(node_->input(0), 0));
+      visible = builder_.Add("Gather", {visible, rows}, "axis", int64_t{0});
+    }
+    if (ProvablyEqual(shape[1], form_.padding_keys)) return visible;
+    return builder_.Add("Gather", {visible, Counted(Keys())}, "axis", int64_t{1});
+  }
+
+  // 0, 1, ...
+  Value* Counted(Value* length) {
+    Value* end = builder_.Add("Squeeze", {length, builder_.Ints({0})});
+    return builder_.Add("Range", {builder_.Int(0), end, builder_.Int(1)});
   }
 
   Node* node_;
@@ -164,13 +175,15 @@ class PaddingBuilder {
 };
 
 absl::Status Rewrite(Graph& graph, Node* node, const SymbolicContents& contents) {
-  PF_ASSIGN_OR_RETURN(const MaskForm form, AnalyseMask(node->input(Attention::kMask), contents));
+  PF_ASSIGN_OR_RETURN(MaskForm form, AnalyseMask(node->input(Attention::kMask), contents));
   if (form.padding_is_counted) {
     return Unfit(StrCat("shows as many keys as \"", form.padding->name(), "\" has ones"));
   }
   PF_ASSIGN_OR_RETURN(const Lengths lengths, LengthsOf(*node));
   PF_RETURN_IF_ERROR(CheckLimits(form, lengths));
   PF_RETURN_IF_ERROR(CheckHides(*node, form, contents));
+  // The node's own causality bounds a window as well as the mask's.
+  if (form.lower && IntOr(*node, "is_causal", 0) != 0) form.upper = lengths.past;
   PF_ASSIGN_OR_RETURN(const int64_t window, WindowOf(form));
   const bool hides_nothing = !form.upper && !form.lower && !form.padding;
   if (hides_nothing && !Reaches(node->input(Attention::kMask), 0, lengths.keys, contents)) {
@@ -199,7 +212,7 @@ absl::StatusOr<bool> Run(Model& model, PassContext& context) {
   bool changed = false;
   for (const auto& node : model.graph->nodes()) {
     if (!node->Is("Attention") || !node->input(Attention::kMask) ||
-        PaddingInputOf(node->input(Attention::kMask)))
+        PaddingInputOf(node->input(Attention::kMask), contents))
       continue;
     absl::Status done = Rewrite(*model.graph, node.get(), contents);
     if (done.ok()) {

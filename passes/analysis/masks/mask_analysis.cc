@@ -199,18 +199,26 @@ class FormReader {
 
 }  // namespace
 
-const Value* PaddingInputOf(const Value* mask) {
+const Value* PaddingInputOf(const Value* mask, const SymbolicContents& contents) {
   // One that is as long as the queries hides rows of them.
   const auto& shape = mask->shape();
   if (!shape || shape->rank() != 4 || (*shape)[1].constant() != 1 || (*shape)[2].constant() != 1) {
     return nullptr;
   }
   const Node* node = mask->producer();
-  for (const char* op : {"Expand", "Unsqueeze", "Slice"}) {
-    if (node && node->Is(op)) node = node->input(0)->producer();
+  bool is_gathered = false;
+  for (const char* op : {"Expand", "Unsqueeze", "Gather", "Gather"}) {
+    if (!node || !node->Is(op)) continue;
+    is_gathered = is_gathered || node->Is("Gather");
+    node = node->input(0)->producer();
   }
-  const bool is_left = node && node->Is("Cast") && node->input(0)->is_input();
-  return is_left ? node->input(0) : nullptr;
+  if (!node || !node->Is("Cast") || !node->input(0)->is_input()) return nullptr;
+  const Value* padding = node->input(0);
+  if (!is_gathered) return padding;
+  // The first of all, or others?
+  const absl::StatusOr<MaskForm> form = AnalyseMask(mask, contents);
+  const bool is_left = form.ok() && form->padding == padding && !form->padding_is_counted;
+  return is_left ? padding : nullptr;
 }
 
 absl::StatusOr<MaskForm> AnalyseMask(const Value* mask, const SymbolicContents& contents) {

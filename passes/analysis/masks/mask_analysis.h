@@ -29,9 +29,9 @@ struct MaskForm {
   double low = -std::numeric_limits<double>::infinity();
 };
 
-// The mask input [B, T] of which attention-mask left `mask`: as booleans [B, 1, 1, T], cut or
-// repeated. Null if it is another mask.
-const Value* PaddingInputOf(const Value* mask);
+// The mask input [B, T] of which attention-mask left `mask`: as booleans [B, 1, 1, T], the first of
+// them by index, or repeated. Null if it is another mask.
+const Value* PaddingInputOf(const Value* mask, const SymbolicContents& contents);
 
 // Reads a mask of rank 2 to 4 whose last two axes are query and key: boolean (true = visible) or
 // additive (0 = visible, -inf or a finite float from -1e4 down = hidden). It is read by element
