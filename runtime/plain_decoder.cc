@@ -150,6 +150,7 @@ absl::StatusOr<std::map<std::string, Tensor>> PlainDecoder::Feeds(
 absl::StatusOr<std::vector<float>> PlainDecoder::Step(const std::vector<int64_t>& tokens,
                                                       int64_t first) {
   PF_ASSIGN_OR_RETURN(const auto feeds, Feeds(tokens, keeps_past() ? first : 0));
+  if (on_run_) on_run_(feeds);
   const auto start = std::chrono::steady_clock::now();
   PF_ASSIGN_OR_RETURN(std::vector<Tensor> outputs, session_->Run(feeds, fetches_));
   const double seconds =

@@ -40,6 +40,11 @@ class PlainDecoder {
                                    const std::vector<int64_t>& following,
                                    int64_t first_position = 0);
 
+  // Told the inputs of every run, before it.
+  void set_on_run(std::function<void(const std::map<std::string, Tensor>& feeds)> on_run) {
+    on_run_ = std::move(on_run);
+  }
+
   // False: every token costs as much as all before it.
   bool keeps_past() const { return !inputs_.pasts.empty(); }
   const PlainInputs& inputs() const { return inputs_; }
@@ -65,6 +70,7 @@ class PlainDecoder {
   std::vector<Tensor> pasts_;
   int64_t first_position_ = 0;  // of the text that runs
   std::function<void(const EngineStep&)> on_step_;
+  std::function<void(const std::map<std::string, Tensor>& feeds)> on_run_;
   int64_t vocabulary_ = 0;
   EngineStats stats_;
 };

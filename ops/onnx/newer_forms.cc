@@ -18,12 +18,14 @@ absl::StatusOr<int> RankOf(const Node& node) {
 }
 
 // The parts of a rotation. X as tokens, then heads: [B, S, H, D].
+// No size is left to Reshape, which has none for it where there are no tokens.
 constexpr char kHeadsOfRows[] = R"(  zeros = Constant <value_ints: ints = [0, 0]> ()
   heads = Constant <value_int: int = @num_heads> ()
   first = Constant <value_ints: ints = [0]> ()
-  rest_of = Constant <value_ints: ints = [-1]> ()
   head_list = Unsqueeze (heads, first)
-  by_head = Concat <axis: int = 0> (zeros, head_list, rest_of)
+  width = Shape <start: int = 2> (X)
+  head_size = Div (width, head_list)
+  by_head = Concat <axis: int = 0> (zeros, head_list, head_size)
   x = Reshape (X, by_head)
 )";
 constexpr char kHeadsOfTensor[] = "  x = Transpose <perm: ints = [0, 2, 1, 3]> (X)\n";
@@ -51,11 +53,12 @@ constexpr char kSomeChannels[] = R"(  begin = Constant <value_ints: ints = [0]> 
 )";
 
 // Pairs (a, b): neighbours, or as far apart as half of what turns.
-constexpr char kNeighbours[] = R"(  as_pairs = Constant <value_ints: ints = [0, 0, 0, -1, 2]> ()
-  pairs = Reshape (turning, as_pairs)
-  a_last, b_last = Split <axis: int = -1, num_outputs: int = 2> (pairs)
-  a = Squeeze (a_last, last)
-  b = Squeeze (b_last, last)
+constexpr char kNeighbours[] = R"(  first_of_pair = Constant <value_ints: ints = [0]> ()
+  second_of_pair = Constant <value_ints: ints = [1]> ()
+  end_of_row = Constant <value_ints: ints = [2147483647]> ()
+  by_pair = Constant <value_ints: ints = [2]> ()
+  a = Slice (turning, first_of_pair, end_of_row, last, by_pair)
+  b = Slice (turning, second_of_pair, end_of_row, last, by_pair)
 )";
 constexpr char kHalves[] = "  a, b = Split <axis: int = -1, num_outputs: int = 2> (turning)\n";
 constexpr char kTurn[] = R"(  a_cos = Mul (a, cos)
@@ -68,8 +71,8 @@ constexpr char kTurn[] = R"(  a_cos = Mul (a, cos)
 constexpr char kJoinNeighbours[] = R"(  new_a_last = Unsqueeze (new_a, last)
   new_b_last = Unsqueeze (new_b, last)
   new_pairs = Concat <axis: int = -1> (new_a_last, new_b_last)
-  as_row = Constant <value_ints: ints = [0, 0, 0, -1]> ()
-  turned = Reshape (new_pairs, as_row)
+  row_sizes = Shape (turning)
+  turned = Reshape (new_pairs, row_sizes)
 )";
 constexpr char kJoinHalves[] = "  turned = Concat <axis: int = -1> (new_a, new_b)\n";
 

@@ -10,6 +10,7 @@
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/graph/body_domains.h"
 #include "pagefuse/passes/edit/graph_edit.h"
+#include "pagefuse/passes/edit/op_types.h"
 #include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/lower/body_rewrites.h"
 #include "pagefuse/passes/lower/call_bodies.h"
@@ -20,12 +21,23 @@ namespace {
 
 constexpr std::string_view kName = "write-bodies";
 
+// What `cache` is a view of.
+const Value* ViewedBy(const Value* cache) {
+  const Node* node = cache->producer();
+  while (node != nullptr && IsAnyOf(*node, {"Reshape", "Unsqueeze", "Squeeze", "Identity"})) {
+    cache = node->input(0);
+    node = cache->producer();
+  }
+  return cache;
+}
+
 // Two inserts into one cache, one behind the other: a runtime copies the cache for the first of
 // them, or writes into what its caller gave.
 absl::Status CheckOneWriter(const Node& node, const OpDef& op) {
   for (const auto& [output, input] : op.aliases()) {
-    const Value* cache = node.input(input);
-    if (cache == nullptr || cache->producer() == nullptr) continue;
+    if (node.input(input) == nullptr) continue;
+    const Value* cache = ViewedBy(node.input(input));
+    if (cache->producer() == nullptr) continue;
     return absl::FailedPreconditionError(
         StrCat(node.Description(), ": input ", input, " \"", cache->name(),
                "\": expected a cache as it comes into the graph, got the one that ",

@@ -19,6 +19,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/passes/verify/compare_models.h"
 #include "pagefuse/plugin/loader/load_plugin.h"
 
 namespace pagefuse::tools {
@@ -158,6 +159,7 @@ absl::StatusOr<Result> RunBoth(const Flags& flags) {
   PF_ASSIGN_OR_RETURN(Model model, ReadModel(flags.model));
   PF_ASSIGN_OR_RETURN(OrtSessionOptions options, OptionsOf(flags, model));
   Result result;
+  result.comparison = OrtComparison(ModelTolerance(model) > kTolerance);
   PF_RETURN_IF_ERROR(KeepApart(options, folder));
   PF_ASSIGN_OR_RETURN(auto session, OrtSession::Create(runtime, flags.model, options));
   if (!options.custom_ops.empty()) {

@@ -15,6 +15,10 @@ namespace pagefuse::tools {
 // elements of other types that differ at all.
 class OrtComparison {
  public:
+  OrtComparison() = default;
+  // Of a graph that computes in 16 bits, whatever its outputs are.
+  explicit OrtComparison(bool is_half) : is_half_(is_half) {}
+
   // InvalidArgument naming the output if types or shapes differ.
   absl::Status Add(const std::string& name, const Tensor& ours, const Tensor& theirs);
   absl::Status Add(const std::vector<std::string>& names, const std::vector<Tensor>& ours,

@@ -8,10 +8,11 @@
 #include "tools/ort/builder_steps.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ops/cache/cache_settings.h"
+#include "pagefuse/ops/cache/cache_groups.h"
 #include "pagefuse/ops/registry/registry.h"
 #include "pagefuse/passes/verify/compare_models.h"
 #include "pagefuse/runtime/paged_model.h"
+#include "pagefuse/runtime/plain_decoder.h"
 
 namespace pagefuse::tools {
 namespace {
@@ -82,11 +83,42 @@ absl::StatusOr<std::vector<OrtStep>> PagedSteps(Model model, const StepOptions& 
   return steps;
 }
 
-absl::StatusOr<std::vector<OrtStep>> RandomStep(Model model, const StepOptions& options) {
-  PF_ASSIGN_OR_RETURN(const auto feeds, RandomFeeds(model, 0));
+// A decoder as it was exported: the prompt of one sequence, then steps of a token each.
+absl::StatusOr<std::vector<OrtStep>> DecoderSteps(Model model, const StepOptions& options) {
+  EngineOptions engine{.session = PlainSession(options)};
+  PF_ASSIGN_OR_RETURN(auto decoder, PlainDecoder::Create(model.Clone(), engine));
+  std::vector<std::map<std::string, Tensor>> runs;
+  decoder->set_on_run([&](const auto& feeds) { runs.push_back(feeds); });
+  const int64_t vocabulary = decoder->vocabulary() > 0 ? decoder->vocabulary() : kAnyVocabulary;
+  PF_RETURN_IF_ERROR(
+      decoder->Logits(StepTokens(kStepPrompts[1], vocabulary), StepTokens(kDecodeSteps, vocabulary))
+          .status());
   PF_ASSIGN_OR_RETURN(auto session, Session::Create(std::move(model), PlainSession(options)));
-  PF_ASSIGN_OR_RETURN(OrtStep made, RecordStep(*session, feeds, options.repeats));
-  return std::vector<OrtStep>{std::move(made)};
+  std::vector<OrtStep> steps;
+  for (const auto& feeds : runs) {
+    PF_ASSIGN_OR_RETURN(OrtStep step, RecordStep(*session, feeds, options.repeats));
+    steps.push_back(std::move(step));
+  }
+  return steps;
+}
+
+// Sizes that differ, and 1 for all, as far as the graph takes them: one may be made for one sequence,
+// or for rows as long as each other.
+absl::StatusOr<std::vector<OrtStep>> RandomSteps(Model model, const StepOptions& options) {
+  std::vector<std::map<std::string, Tensor>> tries(kFeedAttempts);
+  for (int attempt = 0; attempt < kFeedAttempts; ++attempt) {
+    PF_ASSIGN_OR_RETURN(tries[attempt], RandomFeeds(model, attempt));
+  }
+  PF_ASSIGN_OR_RETURN(auto session, Session::Create(std::move(model), PlainSession(options)));
+  std::vector<OrtStep> steps;
+  absl::Status refused;
+  for (const auto& feeds : tries) {
+    absl::StatusOr<OrtStep> made = RecordStep(*session, feeds, options.repeats);
+    if (made.ok()) steps.push_back(*std::move(made));
+    if (refused.ok()) refused = made.status();
+  }
+  if (steps.empty()) return refused;
+  return steps;
 }
 
 }  // namespace
@@ -127,9 +159,11 @@ absl::StatusOr<OrtStep> RecordStep(Session& session, const std::map<std::string,
 }
 
 absl::StatusOr<std::vector<OrtStep>> MakeSteps(Model model, const StepOptions& options) {
-  if (CacheSettingsOf(model)) return PagedSteps(std::move(model), options);
+  if (ReadCacheGroups(model).ok()) return PagedSteps(std::move(model), options);
   if (IsPagedBuilderExport(model)) return BuilderSteps(std::move(model), options);
-  return RandomStep(std::move(model), options);
+  auto steps = DecoderSteps(model.Clone(), options);
+  // Of graphs that are no decoders.
+  return steps.ok() ? std::move(steps) : RandomSteps(std::move(model), options);
 }
 
 absl::StatusOr<StepMemory> MemoryOf(const OrtStep& step, bool bind) {

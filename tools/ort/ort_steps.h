@@ -46,7 +46,8 @@ absl::StatusOr<OrtStep> RecordStep(Session& session, const std::map<std::string,
                                    int repeats);
 
 // A paged graph: the prompts of two sequences of different lengths, then two steps of a token each.
-// Others: one run on inputs that are made up. Runs the model here.
+// A decoder as it was exported: the prompt of one, and two steps.
+// Others: runs on made-up inputs of several sizes, those that the graph takes. Runs the model here.
 absl::StatusOr<std::vector<OrtStep>> MakeSteps(Model model, const StepOptions& options = {});
 
 // Tensors for one run of a step; what is written in place is a copy.
