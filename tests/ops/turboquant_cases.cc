@@ -119,7 +119,13 @@ OpCases TurboQuantInsertCases() {
       .Rejects(WithAttribute(good, "key_bits", 5),
                "attribute \"key_bits\": expected 3, 4 or 8, got 5")
       .Rejects(WithAttribute(good, "value_bits", 8),
-               "attribute \"value_bits\": expected 3 or 4, got 8");
+               "attribute \"value_bits\": expected 3 or 4, got 8")
+      .Rejects(With(good, 0, Floats({3, 2, 16}, std::vector<float>(96, 20000))),
+               "a row has the norm 80000, and float16, in which a slot has it, ends at 65504")
+      .Rejects(
+          With(good, 1, Floats({3, 2, 16}, std::vector<float>(96, -70000))),
+          "a row reaches from -70000 to -70000, and float16, in which a slot has its least and "
+          "its step, ends at 65504");
   const OpCase twelve =
       MakeCase("", InsertInputs({.head_size = 12, .sequences = {{3, 3}}, .rotation = true}));
   cases.Rejects(With(twelve, 4, Tensor()), "input 4 \"rotation\": is missing")

@@ -1,9 +1,13 @@
 // TurboQuantInsert: writes the step's keys and values into their TurboQuant slots. Equals vLLM's
 // triton_turboquant_store.
+#include <algorithm>
+#include <cmath>
 #include <string>
+#include <vector>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
 #include "pagefuse/ops/kernels/turboquant/turboquant.h"
 #include "pagefuse/ops/pagefuse/cache/cache_insert_body.h"
 #include "pagefuse/ops/pagefuse/cache/insert_op.h"
@@ -27,11 +31,6 @@ constexpr InsertPorts kInsert = InsertPortsOf(kIn);
 
 absl::Status CheckRotation(ShapeContext& c) { return CheckRotationGiven(c, kPorts, c.size("D")); }
 
-absl::Status Validate(const KernelArgs& args) {
-  PF_RETURN_IF_ERROR(ValidSlots(kInsert)(args));
-  return ValidateCentroids(args, kPorts);
-}
-
 absl::StatusOr<TurboQuantInsertCall> MakeCall(const KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const TurboQuantAttributes attributes, ReadTurboQuantAttributes(*args.node));
   const TensorArg& key = args.input(kIn["key"]);
@@ -45,6 +44,63 @@ absl::StatusOr<TurboQuantInsertCall> MakeCall(const KernelArgs& args) {
   call.slots = TurboQuantSlots(args.output(0));
   call.writes = SlotWrites(args.input(kInsert.slot_mapping));
   return call;
+}
+
+// Half of the step from 65504 to what would be the next float16: from here on numbers are infinite.
+constexpr double kFloat16End = 65520;
+
+// DataLoss for finite numbers whose fields of a slot float16 cannot hold: attention over an
+// infinite norm, scale or zero is NaN.
+absl::Status CheckKey(const TurboQuantFormat& format, const std::vector<float>& key) {
+  if (!format.has_centroids()) return absl::OkStatus();
+  double squares = 0;
+  for (const float x : key) squares += static_cast<double>(x) * x;
+  const double norm = std::sqrt(squares);
+  if (!std::isfinite(norm) || norm < kFloat16End) return absl::OkStatus();
+  return absl::DataLossError(
+      StrCat("a row has the norm ", norm, ", and float16, in which a slot has it, ends at 65504"));
+}
+
+absl::Status CheckValue(const TurboQuantFormat& format, const std::vector<float>& value) {
+  const auto [low, high] = std::minmax_element(value.begin(), value.end());
+  if (value.empty() || !std::isfinite(*low) || !std::isfinite(*high)) return absl::OkStatus();
+  const double scale = (static_cast<double>(*high) - *low) / ((1 << format.value_bits) - 1);
+  const double largest = std::max(scale, std::abs(static_cast<double>(*low)));
+  if (largest < kFloat16End) return absl::OkStatus();
+  return absl::DataLossError(
+      StrCat("a row reaches from ", *low, " to ", *high,
+             ", and float16, in which a slot has its least and its step, ends at 65504"));
+}
+
+// With the cache and the keys or values that it belongs to, which say the layer.
+absl::Status OfCache(const KernelArgs& args, int input, const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::DataLossError(
+      StrCat("the cache \"", args.node->input(kIn["kv_cache"])->name(), "\" for \"",
+             args.node->input(input)->name(), "\": ", StdView(status.message())));
+}
+
+absl::Status CheckRows(const KernelArgs& args, const TurboQuantInsertCall& call) {
+  const int64_t size = call.format.head_size;
+  const int64_t row_bytes = size * BitWidth(call.source_type) / 8;
+  std::vector<float> row(size);
+  for (const SlotWrite& write : call.writes) {
+    for (int64_t head = 0; head < call.heads; ++head) {
+      const int64_t offset = (write.token * call.heads + head) * row_bytes;
+      PF_RETURN_IF_ERROR(DecodeToFloat(call.source_type, call.key + offset, size, row.data()));
+      PF_RETURN_IF_ERROR(OfCache(args, kIn["key"], CheckKey(call.format, row)));
+      PF_RETURN_IF_ERROR(DecodeToFloat(call.source_type, call.value + offset, size, row.data()));
+      PF_RETURN_IF_ERROR(OfCache(args, kIn["value"], CheckValue(call.format, row)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Validate(const KernelArgs& args) {
+  PF_RETURN_IF_ERROR(ValidSlots(kInsert)(args));
+  PF_RETURN_IF_ERROR(ValidateCentroids(args, kPorts));
+  PF_ASSIGN_OR_RETURN(const TurboQuantInsertCall call, MakeCall(args));
+  return CheckRows(args, call);
 }
 
 // What decides the nodes besides the bits.
@@ -108,7 +164,8 @@ OpDef TurboQuantInsertDef() {
   op.Doc(
         "Writes the step's keys and values into their TurboQuant slots: keys as a norm and codes "
         "of the rotated, normalised row (or as float8e4m3fn), values as codes with scale and "
-        "zero. A negative slot is skipped; of two tokens with one slot the later wins.")
+        "zero. A negative slot is skipped; of two tokens with one slot the later wins. Norms, scales "
+        "and zeros beyond float16 are an error.")
       .Inputs(kIn)
       .Outputs(kOut);
   AddTurboQuantBits(op)
