@@ -6,6 +6,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/passes/paging/cache_branch.h"
 #include "pagefuse/passes/paging/paged_inputs.h"
 #include "pagefuse/passes/pipeline/pipeline.h"
 #include "pagefuse/runtime/plain_pasts.h"
@@ -29,14 +30,6 @@ absl::StatusOr<PlainInputs::Past> PastOf(const Graph& graph, const Value* input)
                ", but its present \"", output->name(), "\" is ", DataTypeName(output->dtype())));
   }
   return PlainInputs::Past{input, output};
-}
-
-bool IsBranch(const Value* input) {
-  const bool one =
-      input->shape() &&
-      (input->shape()->rank() == 0 ||
-       (input->shape()->rank() == 1 && (*input->shape())[0].constant().value_or(1) == 1));
-  return input->dtype() == DataType::kBool && one && IsNamed(input, "use_cache");
 }
 
 // Numbers that stand for a past, its length or its positions, are none.
@@ -132,7 +125,7 @@ absl::StatusOr<PlainInputs> FindPlainInputs(const Graph& graph) {
   Value* mask = nullptr;
   for (Value* input : graph.inputs()) {
     if (input->initializer()) continue;
-    if (IsBranch(input)) {
+    if (IsCacheBranch(*input)) {
       found.branches.push_back(input);
       told.push_back(input);
     } else if (IsPast(input)) {

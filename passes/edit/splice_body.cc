@@ -40,6 +40,11 @@ absl::Status SpliceBody(Graph& body, Node& call, const BodyPorts& ports,
                         SymbolicContents& contents) {
   Graph& graph = *call.graph();
   Graph::ValueMap values;
+  // The branch of an If reads what is around it, too, and may give it.
+  const auto here = [&](Value* inner) {
+    const auto found = values.find(inner);
+    return found == values.end() ? inner : found->second;
+  };
   for (size_t i = 0; i < body.inputs().size(); ++i) {
     values[body.inputs()[i]] = call.input(ports.inputs[i]);
   }
@@ -50,8 +55,8 @@ absl::Status SpliceBody(Graph& body, Node& call, const BodyPorts& ports,
   const std::string prefix = NodeLabel(call);
   for (const auto& node : body.nodes()) {
     std::vector<Value*> inputs, outputs;
-    for (const Value* input : node->inputs()) {
-      inputs.push_back(input == nullptr ? nullptr : values.at(input));
+    for (Value* input : node->inputs()) {
+      inputs.push_back(input == nullptr ? nullptr : here(input));
     }
     for (const Value* output : node->outputs()) {
       outputs.push_back(nullptr);
@@ -78,7 +83,7 @@ absl::Status SpliceBody(Graph& body, Node& call, const BodyPorts& ports,
   for (size_t place = 0; place < ports.outputs.size(); ++place) {
     const int i = ports.outputs[place];
     if (i >= call.num_outputs() || call.output(i) == nullptr) continue;
-    Value* result = values.at(body.outputs()[place]);
+    Value* result = here(body.outputs()[place]);
     if (result == nullptr) {
       PF_RETURN_IF_ERROR(Omit(call, i));
       continue;

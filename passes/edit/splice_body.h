@@ -1,4 +1,4 @@
-// Replaces a node that calls a function by the nodes of the function body.
+// Replaces a node that calls a function, or runs a graph of its own, by the nodes of that body.
 #pragma once
 
 #include <vector>

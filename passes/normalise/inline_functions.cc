@@ -1,6 +1,6 @@
 // inline-functions: replaces calls of model-local functions by the bodies of the functions, so that
 // patterns see their nodes. Calls that stand for a registered op stay calls: the op is what they
-// mean.
+// mean. An If whose condition is constant gives way to its branch.
 #include <algorithm>
 #include <iterator>
 #include <memory>
@@ -40,6 +40,16 @@ bool SameMeaning(const Function& function, const OpsetImports& opsets) {
   return true;
 }
 
+// The branch that an If always takes; null for another node, or where that is not known.
+Graph* OnlyBranch(const Node& node) {
+  const Tensor* condition = node.Is("If") ? ConstantOf(node.input(0)) : nullptr;
+  if (!condition || condition->dtype() != DataType::kBool || condition->size() != 1) return nullptr;
+  const bool taken = condition->values<bool>()[0];
+  const Attribute* branch = node.attribute(taken ? "then_branch" : "else_branch");
+  const auto* graph = branch ? std::get_if<std::shared_ptr<Graph>>(&branch->value) : nullptr;
+  return graph ? graph->get() : nullptr;
+}
+
 // Puts bodies in place of calls, in the bodies too.
 class Inliner {
  public:
@@ -68,7 +78,8 @@ class Inliner {
     bool changed = false;
     for (auto it = graph.nodes().begin(); it != graph.nodes().end();) {
       Node* node = it->get();
-      if (!IsInlined(*node, opsets)) {
+      Graph* branch = OnlyBranch(*node);
+      if (!branch && !IsInlined(*node, opsets)) {
         for (Graph* subgraph : node->Subgraphs()) {
           PF_ASSIGN_OR_RETURN(const bool inner, Run(*subgraph, opsets));
           changed = changed || inner;
@@ -79,7 +90,7 @@ class Inliner {
       // The nodes of the body, which take the place of the call, come next.
       const bool is_first = it == graph.nodes().begin();
       const auto before = is_first ? it : std::prev(it);
-      PF_RETURN_IF_ERROR(Inline(*node, opsets));
+      PF_RETURN_IF_ERROR(branch ? Splice(*branch, *node) : Inline(*node, opsets));
       it = is_first ? graph.nodes().begin() : std::next(before);
       changed = true;
     }
@@ -112,7 +123,11 @@ class Inliner {
                  body->inputs().size(), " inputs and ", body->outputs().size(), " outputs, got ",
                  call.inputs().size(), " and ", call.outputs().size()));
     }
-    PF_RETURN_IF_ERROR(SpliceBody(*body, call, PortsInOrder(*body), context_.contents));
+    return Splice(*body, call);
+  }
+
+  absl::Status Splice(Graph& body, Node& call) {
+    PF_RETURN_IF_ERROR(SpliceBody(body, call, PortsInOrder(body), context_.contents));
     for (const Value* output : call.outputs()) context_.contents.erase(output);
     call.graph()->EraseNode(&call);
     return context_.Rewrote(model_, kName);
@@ -166,7 +181,8 @@ std::unique_ptr<Pass> InlineFunctions() {
   return MakePass(
       kName,
       "Replaces calls of model-local functions by the bodies of the functions, except calls "
-      "that stand for a registered op; puts slices in place of sequences that constants settle.",
+      "that stand for a registered op; puts slices in place of sequences that constants settle, "
+      "and the branch that is taken in place of an If of a constant.",
       [](Model& model, PassContext& context) -> absl::StatusOr<bool> {
         PF_RETURN_IF_ERROR(CheckAttributes(model));
         RestorePluginCalls(model);

@@ -25,7 +25,6 @@
 #include "pagefuse/ir/tensor/shape.h"
 #include "pagefuse/ops/cache/cache_groups.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention.h"
-#include "pagefuse/passes/analysis/attention/stacked_caches.h"
 #include "pagefuse/passes/analysis/functions/number_ranges.h"
 #include "pagefuse/passes/edit/graph_builder.h"
 #include "pagefuse/passes/edit/graph_ports.h"
@@ -77,7 +76,8 @@ class PagedCacheInserter {
     for (size_t layer = 0; layer < uses_.size(); ++layer) {
       PF_RETURN_IF_ERROR(Rewrite(uses_[layer], static_cast<int>(layer)));
     }
-    DropPresents();
+    EraseDeadNodes(graph_, contents_);
+    for (Value* output : cache_outputs_) graph_.AddOutput(output);
     PF_RETURN_IF_ERROR(DropSizedInputs(graph_, inputs));
     EraseDeadNodes(graph_, contents_);
     FinishLogits(graph_, logits);
@@ -332,19 +332,6 @@ class PagedCacheInserter {
     // c * tanh(x / c) is the same for -c.
     if (softcap != 0) attributes.Add("softcap", std::abs(softcap));
     return attributes;
-  }
-
-  // The old presents are outputs no longer; the updated caches are.
-  void DropPresents() {
-    for (const AttentionUse& use : uses_) {
-      for (int present : {Attention::kPresentKey, Attention::kPresentValue}) {
-        Value* value = use.node->output(present);
-        const Value* output = value ? PresentOutputOf(value).output : nullptr;
-        if (output) RemoveOutput(graph_, output);
-      }
-    }
-    EraseDeadNodes(graph_, contents_);
-    for (Value* output : cache_outputs_) graph_.AddOutput(output);
   }
 
   void WriteGroups() {

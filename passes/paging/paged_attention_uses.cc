@@ -5,8 +5,8 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
-#include "pagefuse/passes/analysis/attention/stacked_caches.h"
 #include "pagefuse/passes/analysis/masks/mask_analysis.h"
+#include "pagefuse/passes/edit/graph_ports.h"
 #include "pagefuse/passes/edit/op_types.h"
 #include "pagefuse/passes/edit/ports.h"
 #include "pagefuse/passes/paging/alibi_attention.h"
@@ -55,35 +55,12 @@ absl::Status ReadHeads(AttentionUse& match) {
 
 absl::Status CheckPorts(const Node& node) {
   if (node.input(Attention::kKeyLengths)) return Unfit(node, "has its own key lengths");
-  for (int present : {Attention::kPresentKey, Attention::kPresentValue}) {
-    Value* value = node.output(present);
-    if (value && !PresentOutputOf(value).all) {
-      return Unfit(node, "its present is read inside the graph");
-    }
-  }
   if (node.output(Attention::kScores)) return Unfit(node, "its scores are read");
   return absl::OkStatus();
 }
 
-absl::Status NotePast(const Node& node, bool keys, PastLedger& pasts) {
-  Value* past = node.input(keys ? Attention::kPastKey : Attention::kPastValue);
-  Value* input = past ? PastInputOf(past) : nullptr;
-  const auto place = input ? PastPlaceOf(past) : std::nullopt;
-  if (!place || input->initializer()) {
-    return Unfit(node, "its past is no input of the graph, nor a part of one");
-  }
-  Value* value = node.output(keys ? Attention::kPresentKey : Attention::kPresentValue);
-  const PresentOutput present = value ? PresentOutputOf(value) : PresentOutput{};
-  return pasts.Note(node, {.past = input,
-                           .place = *place,
-                           .role = keys ? "keys" : "values",
-                           .fresh = node.input(keys ? Attention::kKey : Attention::kValue),
-                           .present = present.output,
-                           .present_place = present.place});
-}
-
 // Those of latent rows and of GroupQueryAttention are noted where these are lowered.
-absl::Status ReadPast(PastLedger& pasts, AttentionUse& match) {
+absl::Status ReadPast(const CachePasts& caches, PastLedger& pasts, AttentionUse& match) {
   const Node& node = *match.node;
   const Value* past = node.input(Attention::kPastKey);
   if (past) match.past = past->shape() ? past->shape()->back(1) : Dim::Unknown();
@@ -92,8 +69,42 @@ absl::Status ReadPast(PastLedger& pasts, AttentionUse& match) {
     pasts.NoteNone(node);
     return absl::OkStatus();
   }
-  PF_RETURN_IF_ERROR(NotePast(node, /*keys=*/true, pasts));
-  return NotePast(node, /*keys=*/false, pasts);
+  for (const bool keys : {true, false}) {
+    PF_ASSIGN_OR_RETURN(CachePast cache, caches.Find(node, keys));
+    PF_RETURN_IF_ERROR(
+        pasts.Note(node, {.past = cache.input,
+                          .place = cache.place,
+                          .role = keys ? "keys" : "values",
+                          .fresh = node.input(keys ? Attention::kKey : Attention::kValue),
+                          .present = cache.present}));
+    match.pasts.push_back(std::move(cache));
+  }
+  return absl::OkStatus();
+}
+
+// The old presents are outputs no longer; nothing else may read them.
+absl::Status DropPresents(Graph& graph, const std::vector<AttentionUse>& matches) {
+  for (const AttentionUse& match : matches) {
+    // What nothing reads would go with its presents.
+    const Value& rows = *match.node->output(0);
+    if (rows.uses().empty() && !rows.is_output()) return Unfit(*match.node, "is not read");
+  }
+  std::vector<Node*> givers;
+  for (const AttentionUse& match : matches) {
+    for (const CachePast& past : match.pasts) {
+      if (!past.present || !past.present->is_output()) continue;
+      RemoveOutput(graph, past.present);
+      Node* giver = past.present->producer();
+      if (past.present->uses().empty() && std::ranges::count(givers, giver) == 0) {
+        givers.push_back(giver);
+      }
+    }
+  }
+  for (Node* giver : givers) graph.EraseIfDead(giver);
+  for (const AttentionUse& match : matches) {
+    if (!match.latent) PF_RETURN_IF_ERROR(CheckPresentsUnread(*match.node));
+  }
+  return absl::OkStatus();
 }
 
 // What SparseMlaAttention has not, or what is not handed to it.
@@ -298,6 +309,7 @@ absl::StatusOr<std::vector<PagedAttentionSite>> FindPagedAttention(Model& model,
   if (!latent_sites.empty()) PF_RETURN_IF_ERROR(infer());
   PF_RETURN_IF_ERROR(extras.CheckKept(*model.graph));
   std::vector<PagedAttentionSite> matches;
+  const CachePasts caches(*model.graph, contents);
   for (const auto& node : model.graph->nodes()) {
     if (!node->Is("Attention")) continue;
     const auto latent = latent_sites.find(node.get());
@@ -305,7 +317,7 @@ absl::StatusOr<std::vector<PagedAttentionSite>> FindPagedAttention(Model& model,
     PF_ASSIGN_OR_RETURN(AttentionUse match, ReadMatch(node.get(), rows, contents));
     const AttentionExtras* of_site = extras.Find(*node);
     // Of GroupQueryAttention they are noted.
-    if (!of_site || !of_site->past) PF_RETURN_IF_ERROR(ReadPast(pasts, match));
+    if (!of_site || !of_site->past) PF_RETURN_IF_ERROR(ReadPast(caches, pasts, match));
     if (of_site) PF_RETURN_IF_ERROR(ReadExtras(*of_site, match));
     PF_RETURN_IF_ERROR(CheckLatent(match));
     matches.push_back(std::move(match));
@@ -315,6 +327,7 @@ absl::StatusOr<std::vector<PagedAttentionSite>> FindPagedAttention(Model& model,
     PF_RETURN_IF_ERROR(CheckAttendsNot(*model.graph));
   } else {
     PF_RETURN_IF_ERROR(pasts.Check());
+    PF_RETURN_IF_ERROR(DropPresents(*model.graph, matches));
   }
   return matches;
 }
@@ -327,11 +340,9 @@ absl::StatusOr<DecoderInputs> DecoderInputsOf(const Graph& graph,
     if (match.latent) {
       pasts.insert(pasts.end(), match.latent->pasts.begin(), match.latent->pasts.end());
     } else {
-      for (int past : {Attention::kPastKey, Attention::kPastValue}) {
-        Value* value = match.node->input(past);
-        Value* input = value ? PastInputOf(value) : nullptr;
+      for (const CachePast& past : match.pasts) {
         // Keys and values may be parts of one.
-        if (input && std::ranges::count(pasts, input) == 0) pasts.push_back(input);
+        if (std::ranges::count(pasts, past.input) == 0) pasts.push_back(past.input);
       }
     }
     if (padding && match.padding && match.padding != padding) {

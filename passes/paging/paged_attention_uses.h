@@ -10,6 +10,7 @@
 #include "pagefuse/ir/graph/model.h"
 #include "pagefuse/ops/infer/infer.h"
 #include "pagefuse/passes/analysis/tokens/token_roles.h"
+#include "pagefuse/passes/paging/cache_pasts.h"
 #include "pagefuse/passes/paging/compressed_matches.h"
 #include "pagefuse/passes/paging/latent_matches.h"
 #include "pagefuse/passes/paging/paged_inputs.h"
@@ -25,6 +26,7 @@ struct PagedAttentionSite {
   const Value* padding = nullptr;
   const Value* lengths = nullptr;  // a mask whose ones count the keys, which may be no padding
   Dim past = 0;                    // tokens before the new ones; unknown if nothing says how many
+  std::vector<CachePast> pasts = {};  // of keys and values, unless others lower them
   Value* sinks = nullptr;
   Value* slopes = nullptr;                                   // of a linear bias
   std::optional<LatentMatch> latent = std::nullopt;          // none: keys and values of heads

@@ -15,8 +15,6 @@ bool IsCache(const Value& input) {
   return input.shape() && input.shape()->rank() >= kLeastCacheRank;
 }
 
-std::string PlaceText(int64_t place) { return place < 0 ? "" : StrCat("[", place, "]"); }
-
 }  // namespace
 
 const Value* NamedPresentOf(const Graph& graph, const std::string& past) {
@@ -50,7 +48,7 @@ absl::Status PastLedger::Note(const Node& attention, const PastUse& use) {
     return use.present ? CheckPresent(attention, use) : absl::OkStatus();
   }
   return Unfit(attention,
-               StrCat("past \"", use.past->name(), "\"", PlaceText(use.place),
+               StrCat("past \"", use.past->name(), "\"", use.place,
                       ": expected one reader in one role, got the past ", use.role,
                       " of this attention and the past ", taken.role, " of ", taken.attention));
 }
@@ -59,14 +57,14 @@ void PastLedger::NoteNone(const Node& attention) {
   if (without_past_.empty()) without_past_ = attention.Description();
 }
 
-absl::Status PastLedger::CheckPresent(const Node& attention, const PastUse& use) const {
+absl::Status PastLedger::CheckPresent(const Node& attention, const PastUse& use) {
   const auto unfit = [&](const std::string& expected) {
     const std::string got =
-        use.present ? StrCat("\"", use.present->name(), "\"", PlaceText(use.present_place))
-                    : std::string("none");
-    return Unfit(attention,
-                 StrCat("present of the ", use.role, " of past \"", use.past->name(), "\"",
-                        PlaceText(use.place), ": expected ", expected, ", got ", got));
+        use.present
+            ? StrCat("\"", use.present->name(), "\"")
+            : std::string("none that has its rows at the same places, and the new ones behind");
+    return Unfit(attention, StrCat("present of the ", use.role, " of past \"", use.past->name(),
+                                   "\"", use.place, ": expected ", expected, ", got ", got));
   };
   const auto named = presents_.find(use.past->name());
   if (named != presents_.end() && (!use.present || use.present->name() != named->second)) {
@@ -78,8 +76,13 @@ absl::Status PastLedger::CheckPresent(const Node& attention, const PastUse& use)
   if (other != pasts_.end() && other->second != use.past->name()) {
     return unfit(StrCat("an output that is not called the present of \"", other->second, "\""));
   }
-  if (use.place != use.present_place) return unfit(StrCat("the same place ", use.place));
-  return absl::OkStatus();
+  const std::string &past = use.past->name(), &present = use.present->name();
+  const auto with = present_of_.try_emplace(past, present).first;
+  if (with->second != present)
+    return unfit(StrCat("\"", with->second, "\", as of its other parts"));
+  const auto of = past_of_.try_emplace(present, past).first;
+  if (of->second == past) return absl::OkStatus();
+  return unfit(StrCat("an output that is not the present of \"", of->second, "\" too"));
 }
 
 absl::Status PastLedger::Check() const {

@@ -3,7 +3,7 @@
 // A paged cache holds for each attention the rows that the same attention had in every earlier step,
 // as they were. That is what the graph reads only if every past has one reader in one role, which
 // reads it as it is and gives it back with its own new rows, and if all attentions have a past or
-// none has.
+// none has. A past may have several parts, each of its own reader; one output has them all.
 #pragma once
 
 #include <cstdint>
@@ -25,14 +25,13 @@ const Value* NamedPresentOf(const Graph& graph, const std::string& past);
 // What an attention reads a past as.
 struct PastUse {
   const Value* past = nullptr;  // a graph input
-  int64_t place = -1;           // the element of its first axis, -1: all of it
+  std::string place = {};       // the part of it that is read, empty: all of it
   std::string_view role;        // "keys", "values", ..
   // Rows of the new tokens, which follow those of the past. Attentions that share them share the
   // past. Null: they are shared with no other.
   const Value* fresh = nullptr;
   const Value* present = nullptr;  // the output that has both, null: none
-  int64_t present_place = -1;
-  bool in_place = false;  // the rows are written where the past is
+  bool in_place = false;           // the rows are written where the past is
 };
 
 class PastLedger {
@@ -55,13 +54,14 @@ class PastLedger {
     const Value* fresh = nullptr;
   };
 
-  absl::Status CheckPresent(const Node& attention, const PastUse& use) const;
+  absl::Status CheckPresent(const Node& attention, const PastUse& use);
 
   std::map<std::string, std::string> presents_;  // by past, as they are called
   std::map<std::string, std::string> pasts_;     // the same by present
-  std::map<std::pair<std::string, int64_t>, Taken> taken_;
-  std::string unread_;                    // an input that is called a past
-  std::string with_past_, without_past_;  // an attention each
+  std::map<std::pair<std::string, std::string>, Taken> taken_;
+  std::map<std::string, std::string> present_of_, past_of_;  // as attentions give them back
+  std::string unread_;                                       // an input that is called a past
+  std::string with_past_, without_past_;                     // an attention each
 };
 
 }  // namespace pagefuse

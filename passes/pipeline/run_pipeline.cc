@@ -20,6 +20,7 @@
 #include "pagefuse/ops/infer/verify_ports.h"
 #include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/explain/near_misses.h"
+#include "pagefuse/passes/paging/cache_branch.h"
 #include "pagefuse/passes/pipeline/pipeline.h"
 #include "pagefuse/passes/pipeline/pipeline_names.h"
 #include "pagefuse/passes/pipeline/placed_rules.h"
@@ -291,7 +292,20 @@ absl::StatusOr<bool> RunPass(const Pass& pass, Model& model, PassContext& contex
 }
 
 absl::StatusOr<PipelineReport> RunPipeline(Model& model, const PipelineOptions& options) {
-  return Runner(model, options).Run();
+  const bool chooses = std::ranges::any_of(
+      model.graph->inputs(), [](const Value* input) { return IsCacheBranch(*input); });
+  if (!chooses || !options.page || !options.passes.empty()) return Runner(model, options).Run();
+  // Without pages the graph keeps its choice.
+  Model cached = model.Clone();
+  TakeCacheBranch(cached);
+  PF_ASSIGN_OR_RETURN(PipelineReport report, Runner(cached, options).Run());
+  if (report.stopped || report.counts.contains("insert-paged-cache")) {
+    model = std::move(cached);
+    return report;
+  }
+  PF_ASSIGN_OR_RETURN(PipelineReport plain, Runner(model, options).Run());
+  plain.why_not_paged = report.why_not_paged;
+  return plain;
 }
 
 PipelineReport::PipelineReport() = default;

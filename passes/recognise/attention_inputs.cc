@@ -6,21 +6,22 @@
 //     =>  y, k_all, v_all = Attention (q, k, v, mask, past_k, past_v)
 //
 // Layers that share keys and values (Gemma 3n) read those of the first one. k_all and v_all, the
-// present caches, may be outputs of the graph, and the past ones parts of one
-// input (stacked_caches.h).
+// present caches, may be outputs of the graph. Where keys are another view of joined rows
+// (joined_cache.h), that view of either part goes into Attention, and the rows stay joined for what
+// else reads them.
 #include <optional>
 
 #include "absl/container/flat_hash_set.h"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
-#include "pagefuse/passes/analysis/attention/stacked_caches.h"
 #include "pagefuse/passes/analysis/indexing/broadcast_proof.h"
 #include "pagefuse/passes/edit/graph_builder.h"
 #include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/edit/match_failure.h"
 #include "pagefuse/passes/edit/ports.h"
 #include "pagefuse/passes/function_pass.h"
+#include "pagefuse/passes/recognise/joined_cache.h"
 #include "pagefuse/passes/recognise/recognise.h"
 
 namespace pagefuse {
@@ -90,46 +91,8 @@ Value* SharedHeads(Value* expanded) {
   return source->shape() && ProvablyEqual(*source->shape(), heads) ? source : nullptr;
 }
 
-// Concat(past, new) along the sequence axis of [B, K, T, D], read as keys or values alone; or what
-// another Attention, which has taken it, gives as its present.
-struct Joined {
-  Node* concat = nullptr;  // null: a present
-  Value* past = nullptr;
-  Value* fresh = nullptr;
-};
-
-std::optional<Joined> PresentOf(const Value& all) {
-  const Node* node = all.producer();
-  if (!node || !node->Is("Attention")) return std::nullopt;
-  const bool key = all.producer_index() == Attention::kPresentKey;
-  if (!key && all.producer_index() != Attention::kPresentValue) return std::nullopt;
-  return Joined{nullptr, node->input(key ? Attention::kPastKey : Attention::kPastValue),
-                node->input(key ? Attention::kKey : Attention::kValue)};
-}
-
-absl::StatusOr<Joined> JoinedCache(const Value& all, int port) {
-  if (const auto present = PresentOf(all); present && present->past) return *present;
-  Node* concat = all.producer();
-  if (!concat || !concat->Is("Concat") || concat->num_inputs() != 2) {
-    return MatchFailure(all, " is not a past and new rows, joined");
-  }
-  const int64_t axis = IntOr(*concat, "axis", 0);
-  if (axis != 2 && axis != -2) return MatchFailure(all, " is not joined along axis 2");
-  Value* past = concat->input(0);
-  if (PastInputOf(past) == nullptr) {
-    return MatchFailure(*past, " is no input [B, H, P, D], and no part of one [2, B, H, P, D]");
-  }
-  for (const Use& use : all.uses()) {
-    const bool attends = use.node->Is("Attention") && use.index == port;
-    if (!attends && StackedOutputOf(use) == nullptr) {
-      return MatchFailure(all, " is read by ", *use.node, " too");
-    }
-  }
-  return Joined{concat, past, concat->input(1)};
-}
-
 struct Cache {
-  Joined key, value;
+  JoinedCache key, value;
 };
 
 // Positions count from the first key that Attention has as an input; with a past, from the first
@@ -147,27 +110,26 @@ absl::Status CheckCountsNoPositions(const Node& attention) {
                       " gives lengths of the joined keys");
 }
 
-absl::StatusOr<Cache> FindCache(const Node& attention) {
+absl::StatusOr<Cache> FindCache(const Node& attention, const SymbolicContents& contents) {
   if (attention.input(Attention::kPastKey))
     return MatchFailure(*attention.input(Attention::kPastKey), " is a past already");
   if (attention.num_outputs() > 1) {
     return MatchFailure(attention, " has further outputs");
   }
-  Cache cache;
-  PF_ASSIGN_OR_RETURN(cache.key, JoinedCache(*attention.input(Attention::kKey), Attention::kKey));
-  PF_ASSIGN_OR_RETURN(cache.value,
-                      JoinedCache(*attention.input(Attention::kValue), Attention::kValue));
+  IndexingAnalysis reader(contents, Trust::kNothing);
+  PF_ASSIGN_OR_RETURN(JoinedCache key, FindJoinedCache(reader, attention, Attention::kKey));
+  PF_ASSIGN_OR_RETURN(JoinedCache value, FindJoinedCache(reader, attention, Attention::kValue));
   // Attention has a cache of keys and one of values: a tensor that is both has no two pasts.
-  if ((cache.key.concat == nullptr) != (cache.value.concat == nullptr)) {
+  if (key.present != value.present) {
     return MatchFailure(*attention.input(Attention::kKey),
                         " is shared, or its values are, but not both");
   }
-  if (cache.key.concat && cache.key.concat == cache.value.concat) {
+  if (!key.present && attention.input(Attention::kKey) == attention.input(Attention::kValue)) {
     return MatchFailure(*attention.input(Attention::kKey), " is keys and values");
   }
   PF_RETURN_IF_ERROR(CheckCountsNoPositions(attention));
-  PF_RETURN_IF_ERROR(CheckSameLength({cache.value.past, 2}, {cache.key.past, 2}));
-  return cache;
+  PF_RETURN_IF_ERROR(CheckSameLength(value.past_rows, key.past_rows));
+  return Cache{std::move(key), std::move(value)};
 }
 
 // Replaces an input and lets go of what only fed the old one.
@@ -188,13 +150,12 @@ bool ShareHeads(Graph& graph, Node* node) {
   return true;
 }
 
-// What makes one output of keys and values may stand before the node that joins them now.
-void MoveStackingToEnd(Graph& graph, const Value& all) {
-  for (const Use& use : all.uses()) {
-    const Value* stack = StackedOutputOf(use);
-    if (stack == nullptr) continue;
+// What gives the joined rows back may stand before the node that joins them now.
+void MoveToEnd(Graph& graph, const Value& value) {
+  for (const Use& use : std::vector<Use>(value.uses())) {
+    if (use.node->Is("Attention")) continue;
     graph.MoveBefore(use.node, nullptr);
-    graph.MoveBefore(stack->producer(), nullptr);
+    for (const Value* output : use.node->outputs()) MoveToEnd(graph, *output);
   }
 }
 
@@ -202,25 +163,33 @@ void TakeCache(Graph& graph, Node* node, const Cache& cache) {
   const auto& [key, value] = cache;
   // A node's outputs are fixed, so a new node takes the old one's place.
   GraphBuilder builder(graph, node, node->output(0)->name());
-  Node* cached = builder.AddNode("", "Attention",
-                                 {node->input(Attention::kQuery), key.fresh, value.fresh,
-                                  node->input(Attention::kMask), key.past, value.past},
-                                 key.concat ? 3 : 1);
+  const bool gives = key.concat || value.concat;
+  Node* cached = builder.AddNode(
+      "", "Attention",
+      {node->input(Attention::kQuery), FreshOf(builder, key), FreshOf(builder, value),
+       node->input(Attention::kMask), PastOf(builder, key), PastOf(builder, value)},
+      gives ? 3 : 1);
   cached->name = node->name;
   cached->metadata = node->metadata;
   for (const auto& [attribute, content] : node->attributes())
     cached->SetAttribute(attribute, content);
-  Value* present_key = node->input(Attention::kKey);
-  Value* present_value = node->input(Attention::kValue);
-  if (key.concat) MoveStackingToEnd(graph, *present_key);
-  if (value.concat) MoveStackingToEnd(graph, *present_value);
+  for (const JoinedCache* joined : {&key, &value}) {
+    if (joined->concat) MoveToEnd(graph, *joined->concat->output(0));
+  }
   graph.ReplaceAllUses(node->output(0), cached->output(0));
+  const Value* rows[] = {node->input(Attention::kKey), node->input(Attention::kValue)};
   graph.EraseNode(node);
-  if (!key.concat) return;
-  graph.ReplaceAllUses(present_key, cached->output(Attention::kPresentKey));
-  graph.ReplaceAllUses(present_value, cached->output(Attention::kPresentValue));
-  graph.EraseIfDead(key.concat);
-  graph.EraseIfDead(value.concat);
+  if (key.concat) {
+    graph.ReplaceAllUses(key.concat->output(0), cached->output(Attention::kPresentKey));
+  }
+  if (value.concat) {
+    graph.ReplaceAllUses(value.concat->output(0), cached->output(Attention::kPresentValue));
+  }
+  // One may have been made of the other, and be gone with it.
+  for (const std::string& name : {rows[0]->name(), rows[1]->name()}) {
+    const Value* left = graph.FindValue(name);
+    if (left && left->producer()) graph.EraseIfDead(left->producer());
+  }
 }
 
 absl::StatusOr<bool> Run(Model& model, PassContext& context) {
@@ -237,7 +206,7 @@ absl::StatusOr<bool> Run(Model& model, PassContext& context) {
   }
   for (Node* node : attentions) {
     const bool shared = sharing.contains(node);
-    const absl::StatusOr<Cache> cache = FindCache(*node);
+    const absl::StatusOr<Cache> cache = FindCache(*node, context.contents);
     if (cache.ok()) {
       TakeCache(graph, node, *cache);
     } else {

@@ -37,6 +37,7 @@ struct Scores {
   Node* product = nullptr;
   Value *query = nullptr, *key = nullptr;  // of the product, without scales
   double scale = 1, softcap = 0;
+  std::optional<std::vector<int64_t>> order = {};  // that makes keys columns, if not the usual one
   std::vector<ScoreMask> masks;
   bool in_form = true;
 };
@@ -94,18 +95,30 @@ bool LeadsToProduct(const Value* value) {
 
 constexpr std::array<int64_t, 4> kColumns = {0, 1, 3, 2};
 
-// The order of the axes where heads are moved, too, in the step that makes keys columns.
+// The order of the axes that makes keys columns: of heads that are moved, too, in that step, or of
+// columns as they are, which nothing turns. Nullopt where keys are turned alone.
 std::optional<std::vector<int64_t>> OtherOrder(const Value& columns) {
   const Node* turn = columns.producer();
-  if (!turn || !turn->Is("Transpose")) return std::nullopt;
+  if (!turn || !turn->Is("Transpose")) return std::vector<int64_t>{0, 1, 2, 3};
   const auto perm = turn->IntsAttribute("perm", {});
   const bool other = perm.ok() && perm->size() == kColumns.size() && perm->front() == 0 &&
                      !std::ranges::equal(*perm, kColumns);
   return other ? std::optional(*perm) : std::nullopt;
 }
 
+// Whether a product reads weights, of values: no one else asks for keys in rows.
+bool WeighValues(const Value& weights, int steps = 4) {
+  return steps > 0 && std::ranges::any_of(weights.uses(), [steps](const Use& use) {
+           if (use.node->Is("MatMul")) return true;
+           const bool passes = IsAnyOf(*use.node, {"Cast", "Dropout", "Identity", "Where"});
+           return passes && WeighValues(*use.node->output(0), steps - 1);
+         });
+}
+
 class ScoreReader {
  public:
+  explicit ScoreReader(bool weighs) : weighs_(weighs) {}
+
   std::optional<Scores> Read(Value* value) {
     for (int step = 0; step < kMostSteps; ++step) {
       Node* node = value->producer();
@@ -195,7 +208,9 @@ class ScoreReader {
     scores_.query = Unscaled(product->input(0));
     scores_.key = Unscaled(product->input(1));
     scores_.scale = scale_;
-    scores_.in_form = in_form_ && !OtherOrder(*scores_.key);
+    const Node* turn = scores_.key->producer();
+    if (weighs_ || (turn && turn->Is("Transpose"))) scores_.order = OtherOrder(*scores_.key);
+    scores_.in_form = in_form_ && !scores_.order;
     return std::move(scores_);
   }
 
@@ -208,6 +223,7 @@ class ScoreReader {
     return scaled->x;
   }
 
+  bool weighs_;  // values, by these scores
   Scores scores_;
   double scale_ = 1;
   int factors_ = 0;  // behind the product, or the cap, so far
@@ -228,7 +244,7 @@ class FormWriter {
         })) {
       return nullptr;
     }
-    Value* value = builder_.Add("MatMul", {scores.query, Columns(scores.key)});
+    Value* value = builder_.Add("MatMul", {scores.query, Columns(scores)});
     if (scores.scale != 1) value = builder_.Add("Mul", {value, Number(scores.scale)});
     if (scores.softcap != 0) {
       Value* cap = Number(scores.softcap);
@@ -270,11 +286,13 @@ class FormWriter {
   }
 
   // Keys whose heads are moved first, and which then become columns.
-  Value* Columns(Value* key) {
-    auto order = OtherOrder(*key);
-    if (!order) return key;
-    std::swap((*order)[2], (*order)[3]);
-    Value* rows = builder_.Add("Transpose", {key->producer()->input(0)}, {{"perm", *order}});
+  Value* Columns(const Scores& scores) {
+    if (!scores.order) return scores.key;
+    std::vector<int64_t> order = *scores.order;
+    std::swap(order[2], order[3]);
+    const Node* turn = scores.key->producer();
+    Value* source = turn && turn->Is("Transpose") ? turn->input(0) : scores.key;
+    Value* rows = builder_.Add("Transpose", {source}, {{"perm", order}});
     return builder_.Add("Transpose", {rows},
                         {{"perm", std::vector<int64_t>(kColumns.begin(), kColumns.end())}});
   }
@@ -293,7 +311,7 @@ bool IsOverLastAxis(const Node& softmax) {
 bool FormScores(Graph& graph, Node* softmax, const SymbolicContents& contents) {
   if (!HasRank4(softmax->input(0)) || !IsOverLastAxis(*softmax)) return false;
   Value* before = softmax->input(0);
-  const std::optional<Scores> scores = ScoreReader().Read(before);
+  const std::optional<Scores> scores = ScoreReader(WeighValues(*softmax->output(0))).Read(before);
   if (!scores || scores->in_form) return false;
   Value* formed = FormWriter(graph, softmax, contents).Write(*scores);
   if (!formed) return false;
@@ -313,12 +331,12 @@ bool TakeHeadsApart(Graph& graph, Node* view, const SymbolicContents& contents) 
   const auto &rows = softmax->input(0)->shape(), &heads = view->output(0)->shape();
   const bool same = !rows->empty() && ProvablyEqual(rows->back(0), scores->shape()->back(0)) &&
                     heads && ProvablyEqual(*heads, *scores->shape());
-  if (!same || !ScoreReader().Read(scores)) return false;
+  if (!same || !ScoreReader(WeighValues(*view->output(0))).Read(scores)) return false;
   GraphBuilder builder(graph, view, softmax->output(0)->name());
   Value* weights = builder.Add("Softmax", {scores}, {{"axis", int64_t{-1}}});
-  FormScores(graph, weights->producer(), contents);
   graph.ReplaceAllUses(view->output(0), weights);
   graph.EraseIfDead(view);
+  FormScores(graph, weights->producer(), contents);
   return true;
 }
 

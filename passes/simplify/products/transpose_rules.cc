@@ -241,6 +241,7 @@ bool TransposeOfElementwise(Node& node, Peephole& peephole) {
   const auto saved = tree.Saved(back);
   if (!saved || *saved - 1 <= 0) return false;
   Value* turned = tree.Write(node.output(0), back, node, peephole);
+  node.name.clear();  // the copy has it
   return peephole.ReplaceByNode(node, "Transpose", {turned}, {{"perm", common}});
 }
 
