@@ -7,14 +7,37 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 
 #include "pagefuse/ops/infer/exact_integers.h"
 
 namespace pagefuse {
 
+namespace {
+
+// The n of min(n, ..), as Call writes it: more than that it is not.
+std::optional<int64_t> MostOf(absl::string_view symbol) {
+  if (!absl::ConsumePrefix(&symbol, "min(") || !absl::ConsumeSuffix(&symbol, ")")) return {};
+  int64_t most = 0;
+  for (const absl::string_view operand :
+       {symbol.substr(0, symbol.find(", ")), symbol.substr(symbol.rfind(", ") + 2)}) {
+    if (absl::SimpleAtoi(operand, &most)) return most;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 bool IsNonNegative(const Dim& dim) {
-  if (!dim.known() || dim.offset() < 0) return false;
-  return std::ranges::all_of(dim.terms(), [](const Dim::Term& term) { return term.second >= 0; });
+  if (!dim.known()) return false;
+  Dim least(dim.offset());
+  for (const auto& [symbol, coefficient] : dim.terms()) {
+    if (coefficient >= 0) continue;
+    const auto most = MostOf(symbol);
+    if (!most) return false;
+    least = least + Dim(*most) * Dim(coefficient);
+  }
+  return least.known() && least.offset() >= 0;
 }
 
 namespace {
@@ -27,6 +50,15 @@ bool IsWholePartOf(const Dim& dim, const Dim& size) {
 }
 
 bool IsAtMost(const Dim& a, const Dim& b) { return IsNonNegative(b - a) || IsWholePartOf(a, b); }
+
+// What a dim has less than the sum of the rest.
+Dim Taken(const Dim& dim) {
+  Dim taken(dim.offset() < 0 ? -dim.offset() : 0);
+  for (const auto& [symbol, coefficient] : dim.terms()) {
+    if (coefficient < 0) taken = taken - Dim::Symbol(symbol) * Dim(coefficient);
+  }
+  return IsNonNegative(dim) ? Dim(0) : taken;
+}
 
 // One symbol named after the call, with the operands in a fixed order.
 Dim Call(const char* function, const Dim& a, const Dim& b) {
@@ -43,7 +75,10 @@ Dim DimMin(const Dim& a, const Dim& b) {
   if (!a.known() || !b.known()) return Dim();
   if (IsAtMost(a, b)) return a;
   if (IsAtMost(b, a)) return b;
-  return Call("min", a, b);
+  // What is subtracted is added to both for it.
+  const Dim taken = Taken(a) + Taken(b);
+  const Dim least = Call("min", a + taken, b + taken);
+  return least - taken;
 }
 
 std::optional<int64_t> NumberInMin(const Dim& dim, const Dim& other) {
@@ -70,7 +105,8 @@ Dim DimMax(const Dim& a, const Dim& b) {
   if (!a.known() || !b.known()) return Dim();
   if (IsAtMost(a, b)) return b;
   if (IsAtMost(b, a)) return a;
-  return Call("max", a, b);
+  const bool sizes = IsNonNegative(a) && IsNonNegative(b);
+  return sizes ? Call("max", a, b) : a + b - DimMin(a, b);
 }
 
 namespace {

@@ -25,16 +25,23 @@ Dim ProductOf(const std::vector<Dim>& factors) {
   return Product(Shape(factors), 0, static_cast<int>(factors.size()));
 }
 
+// Takes a factor of `to` out of `from`: as a part of one dim, or as several of them.
+void Cancel(Dim& factor, std::vector<Dim>& from) {
+  for (Dim& dim : from) {
+    if (const int64_t ratio = Ratio(dim, factor); ratio > 0) {
+      dim = Dim(ratio);
+      factor = Dim(1);
+    } else if (const int64_t rest = dim.is_constant() ? 0 : Ratio(factor, dim); rest > 0) {
+      dim = Dim(1);
+      factor = Dim(rest);
+    }
+  }
+}
+
 // The dim that makes the product of `to` (without that dim) equal the product of `from`. Factors
 // that both have cancel first, so that [batch, sequence, 64] to [batch, -1] is 64*sequence.
 Dim MissingDim(ShapeContext& c, std::vector<Dim> from, std::vector<Dim> to) {
-  for (Dim& factor : to) {
-    const auto same = std::find_if(from.begin(), from.end(),
-                                   [&](const Dim& other) { return Ratio(other, factor) > 0; });
-    if (same == from.end()) continue;
-    *same = Dim(Ratio(*same, factor));
-    factor = Dim(1);
-  }
+  for (Dim& factor : to) Cancel(factor, from);
   const Dim numerator = ProductOf(from);
   const Dim denominator = ProductOf(to);
   if (const int64_t ratio = Ratio(numerator, denominator); ratio > 0) return Dim(ratio);

@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
@@ -131,6 +133,23 @@ absl::Status ShapeContext::AttributeError(std::string_view attribute, std::strin
   return pagefuse::AttributeError(node_, attribute, what);
 }
 
+namespace {
+
+// True for min(n, whole), as symbolic arithmetic calls what a table of n rows is cut to. Broadcast to
+// `whole`, it is as long or 1.
+bool IsCutTo(const Dim& whole, const Dim& cut) {
+  const std::string text = cut.ToString();
+  absl::string_view operands = text;
+  if (!absl::ConsumePrefix(&operands, "min(") || !absl::ConsumeSuffix(&operands, ")")) return false;
+  const std::string other = whole.ToString();
+  int64_t most = 0;
+  const bool found = absl::ConsumeSuffix(&operands, absl::StrCat(", ", other)) ||
+                     absl::ConsumePrefix(&operands, absl::StrCat(other, ", "));
+  return found && absl::SimpleAtoi(operands, &most) && most > 0;
+}
+
+}  // namespace
+
 absl::StatusOr<Shape> BroadcastShapes(ShapeContext& context, const Shape& a, const Shape& b) {
   const int rank = std::max(a.rank(), b.rank());
   const Dim one(1);
@@ -148,6 +167,8 @@ absl::StatusOr<Shape> BroadcastShapes(ShapeContext& context, const Shape& a, con
           absl::StrCat("shapes ", a.ToString(), " and ", b.ToString(), " do not broadcast"));
     } else if (x.is_constant() || y.is_constant()) {
       out = x.is_constant() ? x : y;
+    } else if (IsCutTo(x, y) || IsCutTo(y, x)) {
+      out = IsCutTo(x, y) ? x : y;
     } else {
       out = context.FreshDim();
     }

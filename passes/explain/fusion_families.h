@@ -20,6 +20,9 @@ struct FusionFamily {
   std::vector<std::unique_ptr<Pass> (*)()> ask;
   // Passes that note themselves why they left a place alone.
   std::vector<std::string_view> noted = {};
+  // The form that a pass of those for caches has only read where it noted as little as a pattern's root
+  // and one node more; empty: none.
+  std::string_view plain = {};
 };
 
 std::span<const FusionFamily> FusionFamilies();

@@ -69,12 +69,22 @@ class Finder {
     }
     for (const auto make : family.ask) PF_RETURN_IF_ERROR(Ask(*make(), matches, asked));
     for (const Node* match : matches) {
-      // A pass that read the place whole knows more of it than the pattern that got furthest.
-      const MissedMatch* nearest = NearestAhead(*match, noted);
-      if (nearest == nullptr) nearest = NearestAhead(*match, asked);
-      Add(family.name, *match, nearest != nullptr ? *nearest : MissedMatch{});
+      Add(family.name, *match,
+          Nearest(family, NearestAhead(*match, noted), NearestAhead(*match, asked)));
     }
     return absl::OkStatus();
+  }
+
+  // A pass that read the place whole knows more of it than the pattern that got furthest, unless it read
+  // no more than the plain form, and all nodes of the pattern fit.
+  static MissedMatch Nearest(const FusionFamily& family, const MissedMatch* read,
+                             const MissedMatch* matched) {
+    const bool is_plain = read && !family.plain.empty() && read->matched_nodes == kLeastMatched;
+    const bool fits = matched && matched->matched_nodes >= matched->pattern_nodes;
+    if (!read || (is_plain && fits)) return matched ? *matched : MissedMatch{};
+    MissedMatch nearest = *read;
+    if (is_plain) nearest.rule = std::string(family.plain);
+    return nearest;
   }
 
   static bool NotedBy(const FusionFamily& family, const std::string& rule) {

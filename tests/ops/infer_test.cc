@@ -78,7 +78,11 @@ TEST_F(InferTest, ReshapeCancelsSymbols) {
     flat = Flatten <axis = 2> (p)
     shape = Shape (p)
     back = Reshape (flat, shape)
+    pairs = Mul (b, two)
+    halves = Concat <axis = 0> (pairs, minus, two)
+    half = Reshape (p, halves)
     out = Shape (back))"));
+  EXPECT_EQ(ShapeOf("half"), "[2*batch, 2*past, 2]");
   EXPECT_EQ(ShapeOf("split"), "[batch, 4*past, 2]");
   EXPECT_EQ(ShapeOf("back"), "[batch, past, 8]");
 }
@@ -97,6 +101,30 @@ TEST_F(InferTest, SliceOfASymbolIsClamped) {
     out = Shape (first))"));
   EXPECT_EQ(ShapeOf("all"), "[batch, past, 8]");
   EXPECT_EQ(ShapeOf("first"), "[batch, min(2, past), 8]");
+}
+
+TEST_F(InferTest, RowsOfATableAreAsManyAsTheyAreAddedTo) {
+  Must(Infer(R"(
+    big = Constant <value_ints = [9223372036854775807]> ()
+    five = Constant <value_ints = [5]> ()
+    all = Constant <value_ints = [1, 5, 8]> ()
+    table = ConstantOfShape (all)
+    size = Shape <start = 1, end = 2> (p)
+    first = Slice (table, zero, size, one)
+    left = Sub (five, size)
+    from = Max (left, zero)
+    last = Slice (table, from, big, one)
+    sum = Add (p, first)
+    last_sum = Add (last, p)
+    twice = Concat <axis = 1> (p, p)
+    no_sum = Add (first, twice)
+    out = Shape (sum))"));
+  EXPECT_EQ(ContentsOf("from"), "[-(min(5, past)) + 5]");
+  EXPECT_EQ(ShapeOf("last"), "[1, min(5, past), 8]");
+  EXPECT_EQ(ShapeOf("sum"), "[batch, past, 8]");
+  EXPECT_EQ(ShapeOf("last_sum"), "[batch, past, 8]");
+  // More rows than there are others are no sum, unless it is one.
+  EXPECT_THAT(ShapeOf("no_sum"), HasSubstr("u__"));
 }
 
 TEST_F(InferTest, WholeStepsOfALengthAreNotAboveIt) {

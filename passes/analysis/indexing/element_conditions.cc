@@ -1,4 +1,5 @@
 // Reads bool tensors, and floats that hide scores, as conjunctions of inequalities.
+#include <algorithm>
 #include <cmath>
 
 #include "pagefuse/base/status_macros.h"
@@ -12,9 +13,28 @@
 namespace pagefuse {
 namespace {
 
-Conditions Both(Conditions a, const Conditions& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
+// not (x >= 0) is -x - 1 >= 0.
+IndexExpr Negated(const IndexExpr& condition) { return condition.Times(Dim(-1)) - IndexExpr(1); }
+
+// What is left of a condition where the others hold: of several of which one has to hold, those that
+// the others leave. Nullopt: nothing.
+std::optional<IndexExpr> LeftBeside(const Conditions& others, const IndexExpr& condition) {
+  const std::string fails = Negated(condition).Key();
+  const auto denies = [&fails](const IndexExpr& other) { return other.Key() == fails; };
+  if (std::ranges::any_of(others, denies)) return std::nullopt;
+  const IndexSymbolPtr either = condition.symbol();
+  if (!either || either->kind != IndexSymbol::Kind::kMax) return condition;
+  const auto first = LeftBeside(others, either->args[0]);
+  const auto second = LeftBeside(others, either->args[1]);
+  if (first && second) return MaxOf(*first, *second);
+  return first ? first : second;
+}
+
+Conditions Both(const Conditions& a, const Conditions& b) {
+  Conditions both;
+  for (const IndexExpr& x : a) both.push_back(LeftBeside(b, x).value_or(x));
+  for (const IndexExpr& x : b) both.push_back(LeftBeside(a, x).value_or(x));
+  return both;
 }
 
 // All of them, as one: the least. Nothing is asked: 0.
@@ -68,15 +88,34 @@ Conditions Unwrapped(const IndexExpr& condition) {
   return Conditions{condition};
 }
 
-// not (x >= 0) is -x - 1 >= 0.
-IndexExpr Negated(const IndexExpr& condition) { return condition.Times(Dim(-1)) - IndexExpr(1); }
-
 // One of them fails.
 Conditions NegationOf(const Conditions& conditions) {
   if (conditions.empty()) return Conditions{IndexExpr(-1)};
   IndexExpr most = Negated(conditions.front());
   for (size_t i = 1; i < conditions.size(); ++i) most = MaxOf(most, Negated(conditions[i]));
   return Conditions{most};
+}
+
+// All of one list hold, or all of the other.
+Conditions Either(const Conditions& a, const Conditions& b) {
+  if (a.empty() || b.empty()) return {};
+  return Conditions{MaxOf(AllOf(a), AllOf(b))};
+}
+
+// Where a float is 0 that is a mask which hides keys, or such a mask and 0 or 1: no low number is
+// made 0 by 1.
+std::optional<Conditions> ReadZero(IndexingAnalysis& reader, const Element& element) {
+  if (!IsFloatingPoint(element.value->dtype())) return std::nullopt;
+  if (auto shown = reader.ReadHiding(element); shown.ok()) return *std::move(shown);
+  for (int side : {0, 1}) {
+    if (!element.From("Add")) break;
+    const Element added = reader.Operand(element, 1 - side);
+    if (!reader.IsZeroOrOne(added)) continue;
+    const auto shown = reader.ReadHiding(reader.Operand(element, side));
+    const auto zero = reader.ReadNegation(added);
+    if (shown.ok() && zero.ok()) return Both(*shown, *zero);
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -150,7 +189,7 @@ absl::StatusOr<Conditions> IndexingAnalysis::ReadConditions(const Element& unres
   if (node->Is("Or") || (node->Is("Max") && node->num_inputs() == 2)) {
     PF_ASSIGN_OR_RETURN(const Conditions a, ReadConditions(Operand(element, 0)));
     PF_ASSIGN_OR_RETURN(const Conditions b, ReadConditions(Operand(element, 1)));
-    return Conditions{MaxOf(AllOf(a), AllOf(b))};
+    return Either(a, b);
   }
   if (node->Is("Trilu") && element.at.size() >= 2) {
     const IndexExpr kept = KeptByTrilu(*this, element);
@@ -186,6 +225,9 @@ absl::StatusOr<Conditions> IndexingAnalysis::ReadTruthOf(const Element& cast) {
   }
   auto conditions = ReadConditions(element);
   const DataType type = element.value->dtype();
+  if (!conditions.ok() && cast.value->dtype() == DataType::kBool) {
+    if (const auto zero = ReadZero(*this, element)) return NegationOf(*zero);
+  }
   if (conditions.ok() || (type != DataType::kInt64 && type != DataType::kInt32)) return conditions;
   // What is not negative is true where it is above 0.
   const IndexExpr number = ReadIndex(element);
@@ -201,6 +243,8 @@ absl::StatusOr<Conditions> IndexingAnalysis::ReadNegation(const Element& unresol
   if (element.From("Cast")) {
     const Element x = Operand(element, 0);
     if (IsZeroOrOne(x)) return ReadNegation(x);
+    const auto zero = element.value->dtype() == DataType::kBool ? ReadZero(*this, x) : std::nullopt;
+    if (zero) return *zero;
   }
   if (const Tensor* constant = ConstantOf(element.value)) {
     auto hidden = ShownBy(element, *constant, [](double x) { return x == 0; });
@@ -240,6 +284,9 @@ absl::StatusOr<Conditions> IndexingAnalysis::ReadComparison(const Element& eleme
     if (first.From("Sign") && bound && std::abs(*bound) == 1) {
       return Conditions{OperandIndex(first, 0).Times(Dim(static_cast<int64_t>(*bound))) -
                         IndexExpr(1)};
+    }
+    if (bound == 0.0) {
+      if (const auto conditions = ReadZero(*this, first)) return *conditions;
     }
     const IndexExpr form = ReadIndex(first);
     const IndexSymbolPtr holds = form.symbol();
@@ -290,7 +337,15 @@ absl::StatusOr<Conditions> IndexingAnalysis::ReadHiding(const Element& unresolve
       PF_ASSIGN_OR_RETURN(const Conditions b, ReadHiding(Operand(element, 2)));
       return Both(a, b);
     }
-    return MatchFailure(*element.value, " chooses between numbers that hide nothing");
+    if ((chosen && *chosen != 0) || (other && *other != 0)) {
+      return MatchFailure(*element.value, " chooses between numbers that hide nothing");
+    }
+    // One of two masks, each where it is chosen.
+    PF_ASSIGN_OR_RETURN(const Conditions first, ReadHiding(Operand(element, 1)));
+    PF_ASSIGN_OR_RETURN(const Conditions second, ReadHiding(Operand(element, 2)));
+    PF_ASSIGN_OR_RETURN(const Conditions where, ReadConditions(Operand(element, 0)));
+    PF_ASSIGN_OR_RETURN(const Conditions elsewhere, ReadNegation(Operand(element, 0)));
+    return Both(Either(elsewhere, first), Either(where, second));
   }
   // Nothing above or below a diagonal, and what hides all on its other side.
   if (node->Is("Trilu") && element.at.size() >= 2) {

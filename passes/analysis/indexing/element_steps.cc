@@ -107,6 +107,37 @@ class ViewReader {
   int j_ = 0;
 };
 
+// The axes of a ScatterND whose places are given by indices, each by an axis of its own; 0 if they are
+// given in another way.
+int OverwrittenAxes(const Node& scatter) {
+  const auto& grid = scatter.input(ports::ScatterND::kIndices)->shape();
+  const bool sets = StringOr(scatter, "reduction", "none") == "none";
+  const bool known = scatter.input(0)->shape() &&
+                     scatter.input(ports::ScatterND::kUpdates)->shape() && grid && grid->rank() > 1;
+  const bool by_axis = known && grid->back(0).constant() == grid->rank() - 1;
+  return sets && by_axis ? grid->rank() - 1 : 0;
+}
+
+// The places along an axis that are overwritten, from the first one to the end; nullopt if they do not
+// follow one another, or depend on those along other axes.
+std::optional<std::pair<Dim, Dim>> OverwrittenAlong(IndexingAnalysis& reader, const Node& scatter,
+                                                    int axis, int width) {
+  const Shape& updates = *scatter.input(ports::ScatterND::kUpdates)->shape();
+  Element index{scatter.input(ports::ScatterND::kIndices), {}};
+  for (int i = 0; i < width; ++i) {
+    index.at.push_back(IsOne(updates[i]) ? IndexExpr() : IndexExpr::Of(reader.NewAxis(updates[i])));
+  }
+  const IndexExpr place = index.at[axis];
+  index.at.emplace_back(axis);
+  const IndexExpr first = reader.ReadIndex(index) - place;
+  const Dim &begin = first.constant(), &all = (*scatter.input(0)->shape())[axis];
+  // A range up to the last place has none where the tensor is that short.
+  const bool to_the_end = ProvablyEqual(updates[axis], all - DimMin(begin, all));
+  const Dim end = to_the_end ? all : begin + updates[axis];
+  if (!first.is_constant() || !ProvablyNotNegative(begin) || !end.known()) return std::nullopt;
+  return std::pair(begin, end);
+}
+
 }  // namespace
 
 bool IndexingAnalysis::Step(Element& element) {
@@ -280,36 +311,29 @@ bool IndexingAnalysis::StepGatherElements(Element& element) {
   return true;
 }
 
-// Rows from `first` on, one behind the other, are overwritten; the others stay.
+// Places that follow one another along the first axes are overwritten; the others stay.
 bool IndexingAnalysis::StepScatterND(Element& element) {
   const Node& node = *element.producer();
-  Value* indices = node.input(ports::ScatterND::kIndices);
-  Value* updates = node.input(ports::ScatterND::kUpdates);
-  const bool sets = StringOr(node, "reduction", "none") == "none";
-  const bool by_rows =
-      indices->shape() && indices->shape()->rank() == 2 && IsOne(indices->shape()->back(0));
-  const auto& data = node.input(0)->shape();
-  if (!sets || !by_rows || !data || !updates->shape()) return false;
-  const Dim count = (*updates->shape())[0];
-  const IndexSymbolPtr row = MakeAxis(StrCat("n", depth_), count);
-  ++depth_;
-  const IndexExpr first =
-      ReadIndex({indices, {IndexExpr::Of(row), IndexExpr()}}) - IndexExpr::Of(row);
-  --depth_;
-  const Dim& begin = first.constant();
-  // A range up to the last row has none where the tensor is that short.
-  const Dim& all = (*data)[0];
-  const bool to_the_end = ProvablyEqual(count, all - DimMin(begin, all));
-  const Dim end = to_the_end ? all : begin + count;
-  if (!first.is_constant() || !ProvablyNotNegative(begin) || !end.known()) return false;
-  const IndexExpr& place = element.at[0];
-  if (place.ProvablyIn(begin, end)) {
-    element.at[0] = place - IndexExpr(begin);
-    element.value = updates;
-    return true;
+  const int width = OverwrittenAxes(node);
+  std::vector<Dim> begins;
+  bool inside = width > 0;
+  for (int axis = 0; axis < width; ++axis) {
+    const auto range = OverwrittenAlong(*this, node, axis, width);
+    if (!range) return false;
+    const auto& [begin, end] = *range;
+    const IndexExpr& place = element.at[axis];
+    const Dim& length = (*node.input(0)->shape())[axis];
+    if (place.ProvablyIn(Dim(0), begin) || place.ProvablyIn(end, length)) {
+      element.value = node.input(0);
+      return true;
+    }
+    inside = inside && place.ProvablyIn(begin, end);
+    begins.push_back(begin);
   }
-  if (!place.ProvablyIn(Dim(0), begin) && !place.ProvablyIn(end, all)) return false;
-  element.value = node.input(0);
+  if (!inside) return false;
+  for (int axis = 0; axis < width; ++axis)
+    element.at[axis] = element.at[axis] - IndexExpr(begins[axis]);
+  element.value = node.input(ports::ScatterND::kUpdates);
   return true;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/infer/symbolic_arithmetic.h"
 
 namespace pagefuse {
 namespace {
@@ -58,10 +59,7 @@ IndexExpr Extreme(IndexSymbol::Kind kind, std::string_view name, IndexExpr a, In
 
 }  // namespace
 
-bool ProvablyNotNegative(const Dim& dim) {
-  if (!dim.known() || dim.offset() < 0) return false;
-  return std::ranges::all_of(dim.terms(), [](const Dim::Term& term) { return term.second >= 0; });
-}
+bool ProvablyNotNegative(const Dim& dim) { return IsNonNegative(dim); }
 
 IndexExpr IndexExpr::Of(IndexSymbolPtr symbol) {
   IndexExpr form;

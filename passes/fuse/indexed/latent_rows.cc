@@ -227,7 +227,9 @@ absl::StatusOr<LatentRows> ReadPlainRows(const RowList& list) {
   if (list.e->extent != width) return absl::NotFoundError("keys are parts of rows");
   if (list.value.others.size() != 1) return MatchFailure("values have a factor of their own");
   const Element& value = list.value.others[0];
-  const auto place = value.value == key.value ? AddressOf(value) : std::nullopt;
+  if (value.value != key.value)
+    return absl::NotFoundError("keys and values have rows of their own");
+  const auto place = AddressOf(value);
   if (!place || place->Key() != (rest + IndexExpr::Of(list.d)).Key()) {
     return MatchFailure("values are not the first elements of the rows that are keys");
   }
@@ -276,6 +278,8 @@ absl::StatusOr<std::vector<RowList>> RowListsOf(IndexingAnalysis& reader,
       const bool load = joined && joined->kind == Kind::kLoad;
       const Element all = load ? Element{joined->tensor, joined->args} : Element{};
       const std::optional<int> axis = load ? JoinedAxis(all, match.n) : std::nullopt;
+      // Limits are of keys that follow one another.
+      if (!load) return absl::NotFoundError("rows are not listed");
       if (!axis || i >= all.producer()->num_inputs()) {
         return MatchFailure("the condition ", condition.Key(), " >= 0 is not joined as keys are");
       }

@@ -20,8 +20,10 @@ absl::StatusOr<bool> FuseFirst(std::string_view name, const std::vector<Node*>& 
     const absl::Status fused = fuse(*node, scope, context);
     if (fused.ok()) return true;  // nodes behind it may be gone
     if (absl::IsInternal(fused)) return fused;
-    if (absl::IsFailedPrecondition(fused))
-      context.AddMissedMatch(name, at, StdView(fused.message()), 2);
+    const bool near = absl::IsFailedPrecondition(fused);
+    if (near || absl::IsUnimplemented(fused)) {
+      context.AddMissedMatch(name, at, StdView(fused.message()), near ? 3 : 2);
+    }
   }
   return false;
 }
@@ -55,6 +57,15 @@ std::unique_ptr<Pass> MakeMatchPass(std::string_view name, std::string_view desc
     return changed;
   };
   return MakePass(name, description, run);
+}
+
+absl::StatusOr<AttentionMatch> ReadAnyAttention(IndexingAnalysis& reader, Value* output,
+                                                bool biased) {
+  auto match = ReadAttention(reader, output);
+  absl::Status read = match.status();
+  if (match.ok() && !biased) read = CheckNoBias(*match);
+  if (absl::IsFailedPrecondition(read)) return absl::UnimplementedError(read.message());
+  return match;
 }
 
 absl::Status ReplaceMatch(

@@ -19,13 +19,19 @@ namespace pagefuse {
 
 // Where it is worth a look.
 using MatchPlaces = std::function<std::vector<Node*>(const Graph&)>;
-// Fuses what the node ends. FailedPrecondition: why it is left, which the pass notes; Internal: the
-// graph is broken; others: it is nothing for this pass.
+// Fuses what the node ends. FailedPrecondition: why it is left, which the pass notes; Unimplemented: as
+// well, of what is read less far than to what the pass is for; Internal: the graph is broken; others: it
+// is nothing for this pass.
 using MatchFusion = std::function<absl::Status(Node&, const GraphScope&, PassContext&)>;
 
 // Tries each place of each graph, and all of them again when one has been fused, until none is.
 std::unique_ptr<Pass> MakeMatchPass(std::string_view name, std::string_view description,
                                     MatchPlaces places, MatchFusion fuse);
+
+// As ReadAttention, and without a bias if there may be none; Unimplemented for what FailedPrecondition
+// is there: attention in any form.
+absl::StatusOr<AttentionMatch> ReadAnyAttention(IndexingAnalysis& reader, Value* output,
+                                                bool biased = true);
 
 // A match of attention as it was read, with its log-sum-exps where it has some.
 struct ReadMatch {

@@ -118,7 +118,7 @@ void SayTransposed(const Reading& reading, const std::string& why, PassContext& 
 absl::Status Fuse(Node& node, const GraphScope& scope, PassContext& context) {
   Value* output = node.output(0);
   IndexingAnalysis whole(context.contents);
-  PF_ASSIGN_OR_RETURN(const AttentionMatch match, ReadAttention(whole, output));
+  PF_ASSIGN_OR_RETURN(const AttentionMatch match, ReadAnyAttention(whole, output));
   IndexingAnalysis reader(context.contents);
   PF_ASSIGN_OR_RETURN(Reading reading, ReadMatch(reader, *scope.opsets, output, SplitsOf(match)));
   reading.sums = LogSumsOf(reader, *scope.graph, reading.match);

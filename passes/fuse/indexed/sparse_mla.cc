@@ -169,8 +169,8 @@ absl::Status CheckSums(const AttentionMatch& match, const std::optional<LogSums>
 absl::Status Fuse(Node& node, const GraphScope& scope, PassContext& context) {
   Value* output = node.output(0);
   IndexingAnalysis whole(context.contents);
-  PF_ASSIGN_OR_RETURN(const AttentionMatch first, ReadAttention(whole, output));
-  PF_RETURN_IF_ERROR(CheckNoBias(first));
+  PF_ASSIGN_OR_RETURN(const AttentionMatch first,
+                      ReadAnyAttention(whole, output, /*biased=*/false));
   // What guards entries that are not visible says nothing of those that are.
   IndexingAnalysis reader(context.contents);
   reader.Assume(first.visible);

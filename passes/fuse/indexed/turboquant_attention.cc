@@ -322,7 +322,7 @@ class SlotFuser {
 absl::Status Fuse(Node& node, const GraphScope& scope, PassContext& context) {
   Value* output = node.output(0);
   IndexingAnalysis whole(context.contents);
-  PF_ASSIGN_OR_RETURN(const AttentionMatch first, ReadAttention(whole, output));
+  PF_ASSIGN_OR_RETURN(const AttentionMatch first, ReadAnyAttention(whole, output));
   IndexingAnalysis reader(context.contents);
   PF_ASSIGN_OR_RETURN(const AttentionMatch match, ReadAttention(reader, output, SplitsOf(first)));
   PF_ASSIGN_OR_RETURN(const Slot slot, SlotReader(reader, *scope.opsets, match).Read());

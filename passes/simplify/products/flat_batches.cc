@@ -57,7 +57,15 @@ class HeadsWriter {
     return peephole_.AddNode(node_, "Reshape", {flat, target});
   }
 
-  Value* Dims(Value* value, int64_t begin, int64_t end) {
+  // Of a product, those of what it is of: the product itself may be fused away.
+  Value* Dims(Value* value, int begin, int end) {
+    const Node* product = value->producer();
+    const Shape* from = product && product->Is("MatMul") ? ShapeOf(product->input(0)) : nullptr;
+    const Shape* to = ShapeOf(value);
+    const auto same = [&](int axis) { return ProvablyEqual((*from)[axis], (*to)[axis]); };
+    if (from && to && from->rank() == to->rank() && same(begin) && same(end - 1)) {
+      return Dims(product->input(0), begin, end);
+    }
     return peephole_.AddNode(node_, "Shape", {value}, {{"start", begin}, {"end", end}});
   }
 

@@ -32,6 +32,10 @@ bool TransposeOfElementwise(Node& node, Peephole& peephole);    // of operands t
 bool ProductOfFlatBatches(Node& node, Peephole& peephole);
 bool ElementwiseOfFlatBatches(Node& node, Peephole& peephole);
 
+// --- sink_rules.cc ---
+bool GateToSink(Node& node,
+                Peephole& peephole);  // sums by a softmax, times sigmoid (log sum - sink)
+
 // --- choice_rules.cc ---
 bool ChoiceToMax(Node& node, Peephole& peephole);  // a < b ? b : a, of floats that are numbers
 // One value, or constants of one and the same number.

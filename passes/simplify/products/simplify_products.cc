@@ -26,6 +26,7 @@ std::unique_ptr<Pass> SimplifyProducts() {
        {"elementwise-of-flat-batches", "Reshape", ElementwiseOfFlatBatches},
        {"powers-to-softmax", "Div Mul", PowersToSoftmax},
        {"powers-of-log-softmax", "Exp", PowersOfLogSoftmax},
+       {"gate-to-sink", "Mul", GateToSink},
        {"elementwise-between-transposes", "Transpose", ElementwiseBetweenTransposes},
        {"transpose-into-elementwise", "Transpose", TransposeIntoElementwise},
        {"transposed-product", "Transpose", TransposedProduct},
