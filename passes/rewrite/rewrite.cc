@@ -8,12 +8,14 @@
 #include "absl/strings/str_split.h"
 
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/evaluate/evaluate.h"
 #include "pagefuse/ops/registry/registry.h"
 #include "pagefuse/ops/schema/default_attribute.h"
 #include "pagefuse/passes/edit/match_failure.h"
 #include "pagefuse/passes/edit/module_paths.h"
 #include "pagefuse/passes/rewrite/rule_impl.h"
+#include "pagefuse/passes/rewrite/written_ops.h"
 
 namespace pagefuse {
 namespace {
@@ -49,10 +51,11 @@ class Rewrite {
     }
     PF_RETURN_IF_ERROR(CheckNoCycle());
     absl::Status status = replacement_.body != nullptr ? Instantiate() : Build();
+    if (status.ok()) status = CheckWritten();
     if (status.ok()) status = Type();
     if (!status.ok()) {
       Undo();
-      return absl::FailedPreconditionError(status.message());
+      return absl::IsInternal(status) ? status : absl::FailedPreconditionError(status.message());
     }
     Describe();
     MoveReaders();
@@ -61,6 +64,16 @@ class Rewrite {
   }
 
  private:
+  // Internal if a node is none that any graph could run: the rule is wrong, wherever it fits.
+  absl::Status CheckWritten() const {
+    for (const Node* node : new_nodes_) {
+      const std::optional<WrittenFault> fault = FaultOfWritten(*node);
+      if (fault)
+        return absl::InternalError(StrCat("rule \"", rule_.name, "\" writes ", fault->message));
+    }
+    return absl::OkStatus();
+  }
+
   bool InMatch(const Node* node) const {
     return std::ranges::find(match_.nodes, node) != match_.nodes.end();
   }

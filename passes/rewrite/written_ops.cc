@@ -108,21 +108,6 @@ class NodeCheck {
   const bool foreign_;
 };
 
-std::optional<WrittenFault> FaultOf(const Node& node) {
-  const std::vector<const OpDef*> versions = VersionsOf(node);
-  if (versions.empty()) {
-    if (IsOwnDomain(node.domain())) return std::nullopt;
-    const absl::Status unknown = UnknownOp(node, kNewestOpset, OpRegistry::Global());
-    return WrittenFault{&node, "", StrCat(StdView(unknown.message()), SimilarOps(node))};
-  }
-  std::optional<WrittenFault> fault;
-  for (const OpDef* op : versions) {
-    fault = NodeCheck(node, *op).Run();
-    if (!fault) return fault;
-  }
-  return fault;
-}
-
 bool IsNamePart(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
 // Whether the name at that place stands for an output: `name = ` or `name, `.
@@ -146,9 +131,24 @@ std::string_view PlaceOfNode(const Node& node, std::string_view text) {
   return text;
 }
 
+std::optional<WrittenFault> FaultOfWritten(const Node& node) {
+  const std::vector<const OpDef*> versions = VersionsOf(node);
+  if (versions.empty()) {
+    if (IsOwnDomain(node.domain())) return std::nullopt;
+    const absl::Status unknown = UnknownOp(node, kNewestOpset, OpRegistry::Global());
+    return WrittenFault{&node, "", StrCat(StdView(unknown.message()), SimilarOps(node))};
+  }
+  std::optional<WrittenFault> fault;
+  for (const OpDef* op : versions) {
+    fault = NodeCheck(node, *op).Run();
+    if (!fault) return fault;
+  }
+  return fault;
+}
+
 std::optional<WrittenFault> FaultOfWritten(const Graph& body) {
   for (const auto& node : body.nodes()) {
-    if (auto fault = FaultOf(*node)) return fault;
+    if (auto fault = FaultOfWritten(*node)) return fault;
   }
   return std::nullopt;
 }

@@ -1,6 +1,8 @@
 // What files of before and after cannot say: provenance, errors in rules, convergence.
 #include "pagefuse/passes/rewrite/rule.h"
 
+#include <map>
+
 #include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -9,6 +11,7 @@
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/graph/verify.h"
 #include "pagefuse/ir/text/text.h"
+#include "pagefuse/passes/edit/graph_builder.h"
 #include "pagefuse/passes/pipeline/pipeline.h"
 #include "pagefuse/passes/rewrite/pattern.h"
 
@@ -31,7 +34,7 @@ constexpr std::string_view kMlp = R"(
 Rule SiluRule() {
   return Rule("silu")
       .MatchText("(x, y) => (z) { s = Sigmoid (x)  silu = Mul (x, s)  z = Mul (silu, y) }")
-      .ReplaceWith("(x, y) => (z) { z = pagefuse.SiluMul (x, y) }");
+      .ReplaceWith("(x, y) => (z) { z = mine.SiluMul (x, y) }");
 }
 
 absl::StatusOr<bool> Apply(const Rule& rule, Model& model, PassContext& context) {
@@ -53,7 +56,7 @@ TEST(Rule, NewNodesSayWhereTheyComeFrom) {
 
   ASSERT_EQ(model.graph->num_nodes(), 1);
   const Node& fused = *model.graph->nodes().front();
-  EXPECT_TRUE(fused.Is("SiluMul", "pagefuse"));
+  EXPECT_TRUE(fused.Is("SiluMul", "mine"));
   EXPECT_EQ(fused.name, "/mlp/Muly");
   EXPECT_EQ(FindMetadata(fused.metadata, "pkg.pagefuse.rule"), "silu");
   EXPECT_EQ(FindMetadata(fused.metadata, "pkg.pagefuse.from"),
@@ -76,14 +79,14 @@ TEST(Rule, TheDomainOfANewNodeIsImported) {
   Model model = Parse(kMlp);
   PassContext context;
   ASSERT_TRUE(Apply(SiluRule(), model, context).ok());
-  EXPECT_EQ(model.OpsetVersion("pagefuse"), 1);
+  EXPECT_EQ(model.OpsetVersion("mine"), 1);
   EXPECT_TRUE(Verify(model).ok()) << Verify(model);
 }
 
 Rule PairRule() {
   return Rule("pair")
       .MatchText("(x, y) => (p, q) { p = Neg (x)  q = Abs (y) }")
-      .ReplaceWith("(x, y) => (p, q) { p, q = pagefuse.Pair (x, y) }");
+      .ReplaceWith("(x, y) => (p, q) { p, q = mine.Pair (x, y) }");
 }
 
 TEST(Rule, AMatchWhoseInputNeedsItsOutputIsLeftAlone) {
@@ -170,7 +173,7 @@ TEST(Rule, DerivedAttributesReachTheReplacement) {
                           match.attributes["half"] = half;
                           return absl::OkStatus();
                         })
-                        .ReplaceWith("(x) => (y) { y = pagefuse.Scale <by: float = @half> (x) }");
+                        .ReplaceWith("(x) => (y) { y = mine.Scale <by: float = @half> (x) }");
   PassContext context;
   Must(Apply(rule, model, context));
   EXPECT_EQ(model.graph->nodes().front()->FloatAttribute("by", 0).value_or(0), 2.0f);
@@ -205,7 +208,7 @@ TEST(Rule, EachMatchTakesItsOwnNodes) {
     })");
   const Rule rule = Rule("pair")
                         .MatchText("(x) => (p, q) { p = Neg (x)  q = Abs (x) }")
-                        .ReplaceWith("(x) => (p, q) { p, q = pagefuse.Pair (x) }");
+                        .ReplaceWith("(x) => (p, q) { p, q = mine.Pair (x) }");
   PassContext context;
   ASSERT_TRUE(Apply(rule, model, context).ok());
   EXPECT_EQ(context.counts.at("pair"), 2);
@@ -278,6 +281,44 @@ TEST(Rule, AMirroredNodeIsAsGoodAsTheOneThatThePatternNeeds) {
     })");
   PassContext context;
   EXPECT_TRUE(Must(Apply(rule, model, context)));
+}
+
+constexpr std::string_view kTwoNegations = R"(
+    <ir_version: 10, opset_import: ["" : 24]>
+    g (float[T] x) => (float[T] y) { a = Neg (x)  y = Neg (a) })";
+constexpr std::string_view kNegations = "(x) => (y) { a = Neg (x)  y = Neg (a) }";
+
+TEST(Rule, RejectsAReplacementThatNoGraphRuns) {
+  for (const auto& [text, why] : std::map<std::string, std::string>{
+           {"pagefuse.NoSuchOp (x)", "pagefuse.NoSuchOp"},
+           {"Neg <slope = 2.0> (x)", "Neg: there is no attribute \"slope\""},
+           {"Add (x)", "Add: input 1 \"B\" is missing"}}) {
+    Model model = Parse(kTwoNegations);
+    const Rule rule =
+        Rule("wrong").MatchText(kNegations).ReplaceWith(StrCat("(x) => (y) { y = ", text, " }"));
+    PassContext context;
+    const absl::Status status = Apply(rule, model, context).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("rule \"wrong\" writes "));
+    EXPECT_THAT(std::string(status.message()), HasSubstr(why));
+    EXPECT_EQ(model.graph->num_nodes(), 2);
+  }
+}
+
+TEST(Rule, RejectsWhatABuilderWritesAndNoGraphRuns) {
+  Model model = Parse(kTwoNegations);
+  const Rule rule = Rule("wrong")
+                        .MatchText(kNegations)
+                        .ReplaceWith([](const Match& match, Graph& graph, Node* anchor) {
+                          GraphBuilder build(graph, anchor, "wrong");
+                          return absl::StatusOr<std::vector<Value*>>(
+                              {build.Add("Neg", {match.value("x")}, {{"slope", int64_t{2}}})});
+                        });
+  PassContext context;
+  const absl::Status status = Apply(rule, model, context).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("there is no attribute \"slope\""));
+  EXPECT_EQ(model.graph->num_nodes(), 2);
 }
 
 TEST(Rule, RejectsAnUnknownOp) {
