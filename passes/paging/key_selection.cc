@@ -74,6 +74,7 @@ class SelectionReader {
 
   // Zeros among numbers that hide keys.
   absl::StatusOr<Choice> ReadSum(const Element& scatter, Element mask) {
+    PF_RETURN_IF_ERROR(CheckShape(scatter));
     const auto others = reader_.Number(Data(scatter)), chosen = reader_.Number(Updates(scatter));
     if (chosen != 0 || !others || !HidesScore(*others)) {
       return MatchFailure(scatter, "zeros scattered among numbers that hide keys",
@@ -90,6 +91,7 @@ class SelectionReader {
       negated = !negated;
     }
     if (!condition.From("ScatterElements")) return absl::NotFoundError("no places are scattered");
+    PF_RETURN_IF_ERROR(CheckShape(condition));
     const auto others = reader_.Number(Data(condition));
     const auto chosen = reader_.Number(Updates(condition));
     if (!others || !chosen || (*others != 0) == (*chosen != 0)) {
@@ -110,6 +112,13 @@ class SelectionReader {
   Element Updates(const Element& scatter) {
     return {scatter.producer()->input(2), PlacesAt(scatter)};
   }
+  // Behind a control flow shapes may be unknown.
+  static absl::Status CheckShape(const Element& scatter) {
+    const Value* places = scatter.producer()->input(1);
+    if (places->shape() && places->shape()->rank() > 0) return absl::OkStatus();
+    return MatchFailure(scatter, "places of a known shape", StrCat("\"", places->name(), "\""));
+  }
+
   // Where the places along t stand that go to a row of `scatter`.
   std::vector<IndexExpr> PlacesAt(const Element& scatter) {
     if (!j_) j_ = reader_.NewAxis(scatter.producer()->input(1)->shape()->back(0));

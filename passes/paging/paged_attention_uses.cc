@@ -285,6 +285,17 @@ Dim PastOfAll(const std::vector<AttentionUse>& matches) {
   return same ? past : Dim::Unknown();
 }
 
+// Axes are followed through every value: what control flow gives may have any.
+absl::Status CheckRanks(const Graph& graph) {
+  for (const auto& node : graph.nodes()) {
+    for (const Value* output : node->outputs()) {
+      if (output == nullptr || output->shape() || output->uses().empty()) continue;
+      return Unfit(*node, StrCat("expected a known rank of \"", output->name(), "\", got none"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<PagedAttentionSite>> FindPagedAttention(Model& model,
@@ -301,6 +312,7 @@ absl::StatusOr<std::vector<PagedAttentionSite>> FindPagedAttention(Model& model,
   const GroupedAttentionNotes notes{pasts, extras, packed_lengths};
   PF_ASSIGN_OR_RETURN(const bool grouped, LowerGroupedAttention(model, contents, notes));
   if (grouped) PF_RETURN_IF_ERROR(infer());
+  PF_RETURN_IF_ERROR(CheckRanks(*model.graph));
   PF_RETURN_IF_ERROR(LowerCompressedAttention(model, contents, extras));
   PF_RETURN_IF_ERROR(LowerSinkAttention(model, contents, extras));
   PF_RETURN_IF_ERROR(LowerAlibiAttention(model, contents, extras));

@@ -1,5 +1,6 @@
 // Attention of random decoders, written out in several ways or as the op.
 #include <cmath>
+#include <utility>
 
 #include "decoder_text.h"
 #include "mixing.h"
@@ -14,15 +15,14 @@ std::string Scale(const DecoderText& text) {
 }
 
 // [B, S, H * D] as [B, H, S, D]
-std::string SplitHeads(DecoderText& text, const std::string& rows, int64_t heads) {
+std::string SplitHeads(DecoderText& text, const std::string& rows, int64_t heads, int64_t size) {
   std::string view;
   if (text.Is("heads_view", "zeros")) {
-    view = text.Ints({0, 0, heads, text.head_size});
+    view = text.Ints({0, 0, heads, size});
   } else if (text.Is("heads_view", "infer")) {
-    view = text.Add("Concat", {text.Batch(), text.Ints({-1, heads, text.head_size})}, "axis = 0");
+    view = text.Add("Concat", {text.Batch(), text.Ints({-1, heads, size})}, "axis = 0");
   } else {
-    view = text.Add("Concat", {text.Batch(), text.Length(), text.Ints({heads, text.head_size})},
-                    "axis = 0");
+    view = text.Add("Concat", {text.Batch(), text.Length(), text.Ints({heads, size})}, "axis = 0");
   }
   return text.Add("Transpose", {text.Add("Reshape", {rows, view})}, "perm = [0, 2, 1, 3]");
 }
@@ -74,7 +74,37 @@ struct Heads {
   std::string query, key, value;
 };
 
+// The first columns of the last axis, and the others.
+std::pair<std::string, std::string> Cut(DecoderText& text, const std::string& x, int64_t first,
+                                        int64_t rest) {
+  const auto parts = text.graph.AddMany("Split", 2, {x, text.Ints({first, rest})}, "axis = -1");
+  return {parts[0], parts[1]};
+}
+
+// Keys and values that are expanded from one latent row a token, beside a rotated part of the keys
+// that all heads share.
+Heads ProjectLatent(DecoderText& text, const std::string& x) {
+  const int64_t size = text.head_size, part = size / 2, rank = text.hidden / 2;
+  const auto project = [&](const std::string& rows, int64_t from, int64_t heads, int64_t width) {
+    return SplitHeads(text, text.Add("MatMul", {rows, text.Matrix(from, heads * width)}), heads,
+                      width);
+  };
+  const auto [plain, turning] =
+      Cut(text, project(x, text.hidden, text.heads, size), part, size - part);
+  std::string latent = text.Add("MatMul", {x, text.Matrix(text.hidden, rank)});
+  if (text.Is("qk_norm", "yes")) latent = WriteNorm(text, latent, rank);
+  const auto [keys, values] = Cut(text, project(latent, rank, text.heads, part + size), part, size);
+  const std::string shared = Rotate(text, project(x, text.hidden, 1, size - part), size - part);
+  const std::string to_heads = text.Add(
+      "Concat", {text.Batch(), text.Ints({text.heads}), text.Length(), text.Ints({size - part})},
+      "axis = 0");
+  const std::string repeated = text.Add("Expand", {shared, to_heads});
+  return {text.Add("Concat", {plain, Rotate(text, turning, size - part)}, "axis = -1"),
+          text.Add("Concat", {keys, repeated}, "axis = -1"), values};
+}
+
 Heads Project(DecoderText& text, const std::string& x) {
+  if (text.Is("kv", "latent")) return ProjectLatent(text, x);
   std::vector<std::string> rows;
   const int64_t widths[] = {text.heads * text.head_size, text.kv_heads * text.head_size,
                             text.kv_heads * text.head_size};
@@ -88,14 +118,15 @@ Heads Project(DecoderText& text, const std::string& x) {
       rows.push_back(text.Add("MatMul", {x, text.Matrix(text.hidden, width)}));
     }
   }
-  Heads heads{SplitHeads(text, rows[0], text.heads), SplitHeads(text, rows[1], text.kv_heads),
-              SplitHeads(text, rows[2], text.kv_heads)};
+  Heads heads{SplitHeads(text, rows[0], text.heads, text.head_size),
+              SplitHeads(text, rows[1], text.kv_heads, text.head_size),
+              SplitHeads(text, rows[2], text.kv_heads, text.head_size)};
   if (text.Is("qk_norm", "yes")) {
     heads.query = WriteNorm(text, heads.query, text.head_size);
     heads.key = WriteNorm(text, heads.key, text.head_size);
   }
-  heads.query = MixHeads(text, Rotate(text, heads.query), "query");
-  heads.key = MixHeads(text, Rotate(text, heads.key), "key");
+  heads.query = MixHeads(text, Rotate(text, heads.query, text.head_size), "query");
+  heads.key = MixHeads(text, Rotate(text, heads.key, text.head_size), "key");
   heads.value = MixHeads(text, heads.value, "value");
   return heads;
 }
@@ -144,6 +175,18 @@ std::string Softmax(DecoderText& text, const std::string& scores, int64_t layer)
   return text.Add("Where", {text.Add("IsNaN", {p}), text.graph.Float(0), p});
 }
 
+// A column of scores of their own, which takes its share and has no value.
+std::string WithSinks(DecoderText& text, const std::string& scores, int64_t layer) {
+  if (!text.Is("sinks", "column")) return Softmax(text, scores, layer);
+  const std::string rows = text.Add(
+      "Concat", {text.Batch(), text.Ints({text.heads}), text.Length(), text.Ints({1})}, "axis = 0");
+  const std::string sinks =
+      text.Add("Expand", {text.graph.Weights({1, text.heads, 1, 1}, 1), rows});
+  const std::string all = text.Add("Concat", {scores, sinks}, "axis = -1");
+  return text.Add("Slice",
+                  {Softmax(text, all, layer), text.Ints({0}), text.Ints({-1}), text.Ints({3})});
+}
+
 std::string WrittenOut(DecoderText& text, Heads heads, int64_t layer) {
   if (text.has_past) {
     heads.key = text.Add("Concat", {text.PastKey(layer), heads.key}, "axis = 2");
@@ -159,7 +202,7 @@ std::string WrittenOut(DecoderText& text, Heads heads, int64_t layer) {
   for (const std::string& additive : mask.additive) scores = text.Add("Add", {scores, additive});
   if (!mask.visible.empty()) scores = text.Add("Where", {mask.visible, scores, LowNumber(text)});
   const std::string values = Repeat(text, heads.value);
-  const std::string attended = text.Add("MatMul", {Softmax(text, scores, layer), values});
+  const std::string attended = text.Add("MatMul", {WithSinks(text, scores, layer), values});
   if (!text.Is("value_mean", "yes")) return attended;
   const std::string mean = text.Add("ReduceMean", {values, text.Ints({2})}, "keepdims = 1");
   return text.Add("Add", {attended, mean});
@@ -198,7 +241,7 @@ std::string ByOp(DecoderText& text, Heads heads, int64_t layer) {
   }
   const auto outputs = text.graph.AddMany("Attention", text.has_past ? 3 : 1, inputs, attributes);
   if (text.has_past) OutputPresents(text, outputs[1], outputs[2], layer);
-  return rows ? SplitHeads(text, outputs[0], text.heads) : outputs[0];
+  return rows ? SplitHeads(text, outputs[0], text.heads, text.head_size) : outputs[0];
 }
 
 // The op of ONNX Runtime's model builder. It is causal.
@@ -225,7 +268,7 @@ std::string ByGroupedOp(DecoderText& text, const Heads& heads, int64_t layer) {
   const auto outputs =
       text.graph.AddMany("com.microsoft.GroupQueryAttention", 3, inputs, attributes);
   if (text.has_past) OutputPresents(text, outputs[1], outputs[2], layer);
-  return SplitHeads(text, outputs[0], text.heads);
+  return SplitHeads(text, outputs[0], text.heads, text.head_size);
 }
 
 std::string Attend(DecoderText& text, const Heads& heads, int64_t layer) {

@@ -10,6 +10,7 @@ namespace {
 
 int64_t KvHeads(const Plan& plan) {
   const int64_t heads = plan.Number("heads");
+  if (plan.Is("kv", "latent")) return heads;
   return plan.Is("kv_heads", "same") ? heads : std::min(heads, plan.Number("kv_heads"));
 }
 

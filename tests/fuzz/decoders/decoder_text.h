@@ -90,8 +90,8 @@ std::string WritePlaces(DecoderText& text);
 std::string WritePositions(DecoderText& text);
 // What positions add to embeddings `x` [B, S, hidden], if anything.
 std::string AddPositions(DecoderText& text, const std::string& x);
-// Rotates heads [B, H, S, D] as the plan says; the heads themselves if nothing rotates.
-std::string Rotate(DecoderText& text, const std::string& heads);
+// Rotates heads [B, H, S, width] as the plan says; the heads themselves if nothing rotates.
+std::string Rotate(DecoderText& text, const std::string& heads, int64_t width);
 // Cos or sin of every position, [kLongest, width].
 std::string AngleTable(DecoderText& text, bool cosine, int64_t width, bool twice);
 

@@ -75,6 +75,8 @@ mask_type 40: int64 int32 float bool
 extra_input 30: none types types_gate types_where unread scale* token_float*
 order 60: natural shuffled
 names 60: helpful neutral misleading
+kv 15: heads latent
+sinks 15: none column
 )";
 
 void AddOptions(const std::string& word, std::vector<Option>& options) {

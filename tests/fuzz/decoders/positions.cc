@@ -183,8 +183,8 @@ std::string RotatePairs(DecoderText& text, const std::string& x, int64_t width) 
                   "axis = -1");
 }
 
-std::string RotateByOp(DecoderText& text, const std::string& x) {
-  const int64_t half = text.head_size / 2;
+std::string RotateByOp(DecoderText& text, const std::string& x, int64_t width) {
+  const int64_t half = width / 2;
   if (text.Is("position_use", "rotary_op_ids")) {
     return text.Add("RotaryEmbedding", {x, AngleTable(text, true, half, false),
                                         AngleTable(text, false, half, false), text.Positions()});
@@ -263,16 +263,16 @@ std::string AddPositions(DecoderText& text, const std::string& x) {
   return x;
 }
 
-std::string Rotate(DecoderText& text, const std::string& heads) {
+std::string Rotate(DecoderText& text, const std::string& heads, int64_t width) {
   if (text.plan.Get("position_use").find("rotary") != 0) return heads;
   if (text.Is("position_use", "rotary_op") || text.Is("position_use", "rotary_op_ids")) {
-    return RotateByOp(text, heads);
+    return RotateByOp(text, heads, width);
   }
-  if (text.Is("rotate", "even_odd")) return RotatePairs(text, heads, text.head_size);
-  if (!text.Is("rotate", "partial") || text.head_size < 8) {
-    return RotateWhole(text, heads, text.head_size);
+  if (text.Is("rotate", "even_odd")) return RotatePairs(text, heads, width);
+  if (!text.Is("rotate", "partial") || width < 8) {
+    return RotateWhole(text, heads, width);
   }
-  const int64_t half = text.head_size / 2;
+  const int64_t half = width / 2;
   const Rotation parts = {
       text.Add("Slice", {heads, text.Ints({0}), text.Ints({half}), text.Ints({3})}),
       text.Add("Slice", {heads, text.Ints({half}), text.Ints({INT64_MAX}), text.Ints({3})})};
