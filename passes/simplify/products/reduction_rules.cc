@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "pagefuse/ir/tensor/absent_tensor.h"
 #include "pagefuse/passes/analysis/functions/number_ranges.h"
 #include "pagefuse/passes/edit/axes.h"
 #include "pagefuse/passes/edit/constants.h"
@@ -86,6 +87,7 @@ bool ProductThatPicks(Node& node, Peephole& peephole) {
   const Shape* shape = ShapeOf(node.input(0));
   if (!matrix || !shape || shape->rank() < 2 || matrix->rank() != 2) return false;
   if (matrix->dtype() != DataType::kFloat || matrix->size() > kMostElements) return false;
+  if (IsAbsent(*matrix)) return false;
   const std::vector<int64_t> rows = PickedRows(*matrix);
   // 0 times what is not finite is NaN.
   if (rows.empty() || !NumberRanges(peephole.contents()).Of(node.input(0)).finite()) return false;
