@@ -213,7 +213,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mixed{"the_last_but_one", "i = Add (minus_one, minus_one)  y = Gather <axis = 1> (x, i)",
               "node \"y\" (Gather) does not work on each token alone"},
         Mixed{"a_scale_of_all_tokens", "y, s, z = DynamicQuantizeLinear (x)",
-              "node \"y\" (DynamicQuantizeLinear) is not known to work on each token alone"},
+              "node \"y\" (DynamicQuantizeLinear) scales all tokens of a run by the largest number "
+              "among them: what a token gets depends on those that run beside it"},
         Mixed{"an_equation_over_tokens", "y = Einsum <equation = \"bsh,bth->bst\"> (x, x)",
               "it combines rows of different tokens"}),
     [](const auto& info) { return std::string(info.param.name); });

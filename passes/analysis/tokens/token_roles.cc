@@ -356,6 +356,11 @@ class Tracer {
       return Stopped(node, "has an output of unknown shape");
     }
     const TokenRule rule = FindTokenRule(node);
+    if (node.Is("DynamicQuantizeLinear")) {
+      return Stopped(node,
+                     "scales all tokens of a run by the largest number among them: what a token "
+                     "gets depends on those that run beside it");
+    }
     if (!rule) return Stopped(node, "is not known to work on each token alone");
     PF_ASSIGN_OR_RETURN(const TokenAxes result,
                         rule(RowsNode(node, std::move(axes), sources_, contents_)));
