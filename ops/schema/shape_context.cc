@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
 #include "pagefuse/base/status_macros.h"
@@ -131,6 +132,25 @@ absl::Status ShapeContext::AttributeError(std::string_view attribute, std::strin
   return pagefuse::AttributeError(node_, attribute, what);
 }
 
+namespace {
+
+// min(n, length) for a number from 2 on, which is no length that is repeated but 1, where length is 1
+// too: beside `length` it is as long, or nothing fits.
+bool IsCutOf(const Dim& dim, const Dim& length) {
+  const std::string text = dim.ToString(), whole = length.ToString();
+  for (const auto& [begin, end] : {std::pair{std::string("min("), ", " + whole + ")"},
+                                   {"min(" + whole + ", ", std::string(")")}}) {
+    if (!text.starts_with(begin) || !text.ends_with(end)) continue;
+    if (text.size() <= begin.size() + end.size()) continue;
+    int64_t number = 0;
+    const size_t size = text.size() - begin.size() - end.size();
+    if (absl::SimpleAtoi(text.substr(begin.size(), size), &number) && number > 1) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 absl::StatusOr<Shape> BroadcastShapes(ShapeContext& context, const Shape& a, const Shape& b) {
   const int rank = std::max(a.rank(), b.rank());
   const Dim one(1);
@@ -139,9 +159,9 @@ absl::StatusOr<Shape> BroadcastShapes(ShapeContext& context, const Shape& a, con
     const Dim& x = i < a.rank() ? a.back(i) : one;
     const Dim& y = i < b.rank() ? b.back(i) : one;
     Dim& out = dims[rank - 1 - i];
-    if (x == one || ProvablyEqual(x, y)) {
+    if (x == one || ProvablyEqual(x, y) || IsCutOf(x, y)) {
       out = y;
-    } else if (y == one) {
+    } else if (y == one || IsCutOf(y, x)) {
       out = x;
     } else if (x.is_constant() && y.is_constant()) {
       return context.Error(
