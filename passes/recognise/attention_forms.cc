@@ -186,8 +186,8 @@ std::unique_ptr<Pass> RecogniseAttentionForms() {
   return MakeNodePass(
       "attention-forms",
       "Brings variants of attention to the form that the pass attention matches: masks are "
-      "added up before the scores, products over parts of rows become one product, and rows of "
-      "heads are split into heads.",
+      "added up before the scores, products over parts of rows become one product, rows of heads "
+      "are split into heads, and axes are brought to [B, H, S, L].",
       Rewrite);
 }
 
