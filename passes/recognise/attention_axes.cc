@@ -42,9 +42,10 @@ class AxesFormer {
   bool Run() {
     if (!ReadSum() || !ReadAxes()) return false;
     const Node* before = Before();
+    const size_t constants = graph_.initializers().size();
     const absl::StatusOr<Value*> result = Write();
     if (!result.ok()) {
-      EraseBehind(before);
+      EraseBehind(before, constants);
       return false;
     }
     graph_.ReplaceAllUses(sum_->output(0), *result);
@@ -214,8 +215,8 @@ class AxesFormer {
     return before;
   }
 
-  // What was written behind that node.
-  void EraseBehind(const Node* before) {
+  // What was written behind that node, and constants behind so many.
+  void EraseBehind(const Node* before, size_t constants) {
     std::vector<Node*> written;
     bool behind = before == nullptr;
     for (const auto& node : graph_.nodes()) {
@@ -224,6 +225,8 @@ class AxesFormer {
       behind = behind || node.get() == before;
     }
     for (auto node = written.rbegin(); node != written.rend(); ++node) graph_.EraseNode(*node);
+    const std::vector<Value*> all = graph_.initializers();
+    for (size_t i = constants; i < all.size(); ++i) graph_.EraseValue(all[i]);
   }
 
   Graph& graph_;
