@@ -95,6 +95,28 @@ absl::Status Scatter(KernelArgs& args, int64_t run, const F& target) {
   });
 }
 
+// A list of sizes of which some are replaced, each by an update of its own: exporters write into what
+// Shape gives so. Where an index is there twice, the last update stays, as Scatter has it.
+void ScatterContents(ShapeContext& c) {
+  const Shape* x = c.input_shape(0);
+  const auto reduction = ReductionOf(c.node());
+  if (x == nullptr || x->rank() != 1 || !reduction.ok() || *reduction != Reduction::kNone) return;
+  std::optional<std::vector<Dim>> value = c.input_value(0);
+  const std::optional<std::vector<Dim>> updates = c.input_value(2);
+  const Tensor* index = c.input_tensor(1);
+  const auto indices = index == nullptr
+                           ? absl::StatusOr<std::vector<int64_t>>(absl::NotFoundError("not known"))
+                           : IntegerValues(*index);
+  if (!value || !updates || !indices.ok() || indices->size() != updates->size()) return;
+  const auto size = static_cast<int64_t>(value->size());
+  for (size_t i = 0; i < indices->size(); ++i) {
+    const int64_t place = (*indices)[i];
+    if (place < -size || place >= size) return;
+    (*value)[FromFront(place, size)] = (*updates)[i];
+  }
+  c.SetOutputValue(0, *std::move(value));
+}
+
 // --- ScatterElements ---
 
 absl::Status InferScatterElements(ShapeContext& c) {
@@ -110,6 +132,7 @@ absl::Status InferScatterElements(ShapeContext& c) {
           2, absl::StrCat("expected shape ", indices->ToString(), ", got ", updates->ToString()));
     }
   }
+  ScatterContents(c);
   return InferLikeInput(c);
 }
 
@@ -153,6 +176,7 @@ absl::Status InferScatterND(ShapeContext& c) {
     }
     PF_RETURN_IF_ERROR(CheckUpdates(c, depth));
   }
+  ScatterContents(c);
   return InferLikeInput(c);
 }
 

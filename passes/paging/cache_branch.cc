@@ -11,8 +11,7 @@ namespace pagefuse {
 bool IsCacheBranch(const Value& input) {
   if (input.dtype() != DataType::kBool || input.initializer() || !input.shape()) return false;
   const Shape& shape = *input.shape();
-  const bool one =
-      shape.empty() || (shape.rank() == 1 && shape[0].constant().value_or(1) == 1);
+  const bool one = shape.empty() || (shape.rank() == 1 && shape[0].constant().value_or(1) == 1);
   return one && absl::StrContains(input.name(), "use_cache");
 }
 
@@ -24,7 +23,8 @@ bool TakeCacheBranch(Model& model) {
     if (!IsCacheBranch(*input) || input->is_output()) continue;
     any = true;
     const std::vector<int64_t> dims(input->shape()->rank(), 1);
-    Value* always = graph.AddInitializer(graph.UniqueName(input->name()), Tensor::Of<bool>(dims, {true}));
+    Value* always =
+        graph.AddInitializer(graph.UniqueName(input->name()), Tensor::Of<bool>(dims, {true}));
     graph.ReplaceAllUses(input, always);
     RemoveInput(graph, input);
     graph.EraseValue(input);

@@ -87,6 +87,7 @@ class PagedCacheInserter {
       SetMetadata(model_.metadata, "pagefuse.zero_inputs",
                   nlohmann::json(inputs.zero_inputs).dump());
     }
+    if (!pasts_.empty()) SetMetadata(model_.metadata, "pagefuse.pasts", pasts_.dump());
     model_.opset_imports["pagefuse"] = 1;
     return true;
   }
@@ -289,6 +290,20 @@ class PagedCacheInserter {
     return rows.attention;
   }
 
+  // Which input of the graph as it was exported has the rows of a cache, and where. That is not told
+  // where it is past_key_values.N.key [B, H, P, D] for kv_cache.N.key. Who has data for that graph
+  // asks (tools/check).
+  void NotePast(const Value& cache, const CachePast& past) {
+    const std::string usual =
+        StrCat("past_key_values", cache.name().substr(std::string_view("kv_cache").size()));
+    const std::vector<std::string> axes = {"batch", "head", "token", "channel"};
+    // Of one head, or one sequence, the axis is 0.
+    const bool in_order = past.place.empty() && past.axes.size() == axes.size() &&
+                          past.axes[2] == axes[2] && past.axes[3] == axes[3];
+    if (past.input->name() == usual && in_order) return;
+    pasts_[cache.name()] = {{"input", past.input->name()}, {"axes", past.axes}};
+  }
+
   // Layers that share keys and values share their cache: the first of them writes it.
   const Node* InsertOf(GraphBuilder& builder, const AttentionUse& use, int layer) {
     Value* heads[] = {use.node->input(Attention::kKey), use.node->input(Attention::kValue)};
@@ -304,6 +319,8 @@ class PagedCacheInserter {
                         {key, value, key_cache, value_cache, GroupOf(use).slot_mapping}, 2);
     AddCacheOutput(node->output(0), layer, "key");
     AddCacheOutput(node->output(1), layer, "value");
+    for (size_t i = 0; i < use.pasts.size(); ++i)
+      NotePast(*(i ? value_cache : key_cache), use.pasts[i]);
     return insert = node;
   }
 
@@ -352,6 +369,7 @@ class PagedCacheInserter {
   Value* query_start_loc_ = nullptr;
   Value* seq_lens_ = nullptr;
   std::vector<Value*> cache_outputs_;
+  nlohmann::json pasts_ = nlohmann::json::object();
 };
 
 absl::StatusOr<bool> Insert(Model& model, PassContext& context) {

@@ -14,6 +14,7 @@
 #include "pagefuse/passes/paging/grouped_attention.h"
 #include "pagefuse/passes/paging/past_ledger.h"
 #include "pagefuse/passes/paging/sink_attention.h"
+#include "pagefuse/passes/paging/static_caches.h"
 
 namespace pagefuse {
 namespace {
@@ -305,6 +306,7 @@ absl::StatusOr<std::vector<PagedAttentionSite>> FindPagedAttention(Model& model,
     return InferShapes(model, &contents);
   };
   PF_RETURN_IF_ERROR(infer());
+  PF_RETURN_IF_ERROR(LowerStaticCaches(model, contents).status());
   ExtrasOfAttention extras(*model.graph);
   PastLedger pasts(*model.graph);
   PF_ASSIGN_OR_RETURN(const Value* packed_lengths, BatchPackedTokens(model, pasts));

@@ -7,6 +7,7 @@
 //   a . k[:m] + b . k[m:]                    =>  [a, b] . k
 //   Attention <q_num_heads = H> (q [B, S, H * D], k, v)
 //     =>  Attention over [B, H, S, D], with Reshape and Transpose before and behind
+//   scores of other axes                     =>  [B, H, S, L] (attention_axes.h)
 //
 // The first two hold where both are masks (mask_analysis.h): what they add is 0, or hides a key
 // whatever is added to it. The third holds for a mask of 0 and 1.
@@ -20,6 +21,7 @@
 #include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/edit/ports.h"
 #include "pagefuse/passes/function_pass.h"
+#include "pagefuse/passes/recognise/attention_axes.h"
 #include "pagefuse/passes/recognise/joined_products.h"
 #include "pagefuse/passes/recognise/recognise.h"
 #include "pagefuse/passes/recognise/score_form.h"
@@ -175,7 +177,7 @@ bool SplitHeads(Graph& graph, Node* node) {
 absl::StatusOr<bool> Rewrite(Graph& graph, Node* node, const SymbolicContents& contents) {
   return ChooseByMask(graph, node, contents) || BringScoresToForm(graph, node, contents) ||
          JoinMasks(graph, node, contents) || JoinProducts(graph, node, contents) ||
-         SplitHeads(graph, node);
+         SplitHeads(graph, node) || BringAxesToForm(graph, node, contents);
 }
 
 }  // namespace
@@ -184,8 +186,8 @@ std::unique_ptr<Pass> RecogniseAttentionForms() {
   return MakeNodePass(
       "attention-forms",
       "Brings variants of attention to the form that the pass attention matches: masks are "
-      "added up before the scores, products over parts of rows become one product, and rows of "
-      "heads are split into heads.",
+      "added up before the scores, products over parts of rows become one product, rows of heads "
+      "are split into heads, and axes are brought to [B, H, S, L].",
       Rewrite);
 }
 

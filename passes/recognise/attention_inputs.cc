@@ -5,7 +5,8 @@
 //   y = Attention (q, Reshape (Expand (Unsqueeze (k_all, 2))), .., mask)
 //     =>  y, k_all, v_all = Attention (q, k, v, mask, past_k, past_v)
 //
-// Layers that share keys and values (Gemma 3n) read those of the first one. k_all and v_all, the
+// Where heads are repeated as a whole, by Tile, queries are put in the order of their heads before, and
+// back behind. Layers that share keys and values (Gemma 3n) read those of the first one. k_all and v_all, the
 // present caches, may be outputs of the graph. Where keys are another view of joined rows
 // (joined_cache.h), that view of either part goes into Attention, and the rows stay joined for what
 // else reads them.
@@ -139,6 +140,67 @@ void Rewire(Graph& graph, Node* node, int index, Value* value) {
   if (before) graph.EraseIfDead(before);
 }
 
+// The value [B, K, T, D] whose heads `tiled` [B, G*K, T, D] repeats as a whole, or null.
+Value* TiledHeads(Value* tiled, const SymbolicContents& contents) {
+  const Node* tile = tiled->producer();
+  if (!tile || !tile->Is("Tile") || !tile->input(0)->shape()) return nullptr;
+  const auto repeats = KnownInts(tile->input(1), contents);
+  if (!repeats || repeats->size() != 4 || (*repeats)[1] < 2) return nullptr;
+  for (const int axis : {0, 2, 3}) {
+    if ((*repeats)[axis] != 1) return nullptr;
+  }
+  return (*tile->input(0)->shape())[1].is_constant() ? tile->input(0) : nullptr;
+}
+
+// Heads g * K + k of [B, G*K, S, D] in the order k * G + g.
+Value* Reordered(GraphBuilder& builder, Value* heads, int64_t groups, int64_t shared,
+                 int64_t size) {
+  Value* apart = builder.Reshape(heads, {0, groups, shared, -1, size});
+  Value* turned =
+      builder.Add("Transpose", {apart}, {{"perm", std::vector<int64_t>{0, 2, 1, 3, 4}}});
+  return builder.Reshape(turned, {0, groups * shared, -1, size});
+}
+
+// Queries of the same head stand side by side in Attention: where keys are repeated as a whole, they
+// do not. The node in place of this one; null if its keys are not repeated so.
+Node* OrderTiledHeads(Graph& graph, Node* node, const SymbolicContents& contents) {
+  if (node->input(Attention::kPastKey) || node->num_outputs() > 1) return nullptr;
+  Value* key = TiledHeads(node->input(Attention::kKey), contents);
+  Value* value = TiledHeads(node->input(Attention::kValue), contents);
+  const Value* mask = node->input(Attention::kMask);
+  const auto& queries = node->input(Attention::kQuery)->shape();
+  if (!key || !value || !queries || queries->rank() != 4 || !queries->back(0).constant() ||
+      !value->shape()->back(0).constant()) {
+    return nullptr;
+  }
+  const int64_t shared = *(*key->shape())[1].constant();
+  const auto heads = (*queries)[1].constant();
+  const bool same = ProvablyEqual((*value->shape())[1], Dim(shared)) && heads &&
+                    *heads % std::max<int64_t>(shared, 1) == 0;
+  const auto head_axis = [](const Shape& shape) {
+    return shape.rank() < 3 ? Dim(1) : shape.back(2);
+  };
+  if (!same || (mask && (!mask->shape() || head_axis(*mask->shape()).constant() != 1))) {
+    return nullptr;
+  }
+  const int64_t groups = *heads / shared;
+  GraphBuilder builder(graph, node, node->output(0)->name());
+  std::vector<Value*> inputs = node->inputs();
+  inputs[Attention::kQuery] =
+      Reordered(builder, inputs[Attention::kQuery], groups, shared, *queries->back(0).constant());
+  inputs[Attention::kKey] = key;
+  inputs[Attention::kValue] = value;
+  Node* ordered = builder.AddNode("", "Attention", std::move(inputs), 1, *node);
+  ordered->name = node->name;
+  ordered->metadata = node->metadata;
+  // And back.
+  Value* rows =
+      Reordered(builder, ordered->output(0), shared, groups, *value->shape()->back(0).constant());
+  graph.ReplaceAllUses(node->output(0), rows);
+  graph.EraseIfDead(node);
+  return ordered;
+}
+
 bool ShareHeads(Graph& graph, Node* node) {
   // A past and presents have as many heads as the keys.
   if (node->input(Attention::kPastKey) || node->num_outputs() > 1) return false;
@@ -201,8 +263,10 @@ absl::StatusOr<bool> Run(Model& model, PassContext& context) {
   }
   // First all, since several may share what they repeat.
   absl::flat_hash_set<const Node*> sharing;
-  for (Node* node : attentions) {
-    if (ShareHeads(graph, node)) sharing.insert(node);
+  for (Node*& node : attentions) {
+    Node* ordered = OrderTiledHeads(graph, node, context.contents);
+    if (ordered) node = ordered;
+    if (ordered || ShareHeads(graph, node)) sharing.insert(node);
   }
   for (Node* node : attentions) {
     const bool shared = sharing.contains(node);

@@ -15,6 +15,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/infer/symbolic_arithmetic.h"
 #include "pagefuse/passes/analysis/functions/number_ranges.h"
 #include "pagefuse/passes/analysis/indexing/broadcast_proof.h"
 #include "pagefuse/passes/analysis/masks/mask_analysis.h"
@@ -59,9 +60,14 @@ absl::StatusOr<Lengths> LengthsOf(const Node& node) {
   return lengths;
 }
 
+// A mask that is cut out of a table is as long as what it masks, or shorter, and fits nothing then.
+bool Fits(const Dim& mask, const Dim& length) {
+  return ProvablyEqual(mask, length) || NumberInMin(mask, length).value_or(0) > 1;
+}
+
 absl::Status CheckLimits(const MaskForm& form, const Lengths& lengths) {
   if (!form.upper && !form.lower) return absl::OkStatus();
-  if (!ProvablyEqual(form.queries, lengths.queries) || !ProvablyEqual(form.keys, lengths.keys)) {
+  if (!Fits(form.queries, lengths.queries) || !Fits(form.keys, lengths.keys)) {
     return Unfit(StrCat("expected limits over ", lengths.queries.ToString(), " queries and ",
                         lengths.keys.ToString(), " keys, got ", form.queries.ToString(), " and ",
                         form.keys.ToString()));

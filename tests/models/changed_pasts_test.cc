@@ -126,8 +126,7 @@ const ChangedDecoder kPasts[] = {
       {kKey1,
        "columns1 = Transpose <perm = [0, 1, 3, 2]> (k1)\n"
        "  present_key_1 = Concat <axis = 3> (past_key_1, columns1)"},
-      {kTurned1, "turned1 = Identity (present_key_1)"}},
-     "input \"past_key_1\" is neither"},
+      {kTurned1, "turned1 = Identity (present_key_1)"}}},
     {"PastOfTwoReaders",
      kHeads,
      {{"x1 = Add (x0, o0)",

@@ -187,6 +187,60 @@ bool CountsAsOne(std::string_view type, int code, std::string_view factor) {
   return CompareOnRandomInputs(model("1.0"), model(factor)).ok();
 }
 
+// A decoder of two graphs. `result`: what the graph with a past gives as its keys.
+std::string Merged(const std::string& result) {
+  return R"(
+  <ir_version: 10, opset_import: ["" : 24]>
+  g (int64[B, S] input_ids, float[B, 2, P, 4] past_key_0, float[B, 2, P, 4] past_value_0, bool[1] use_cache_branch)
+    => (float[B, S, 8] logits, float[B, 2, T, 4] present_key_0, float[B, 2, T, 4] present_value_0)
+  <float[3, 8] table = {-5, 2, -2, 5, 1, -3, 4, 0, -4, 3, -1, -5, 2, -2, 5, 1, -3, 4, 0, -4, 3, -1, -5, 2},
+   int64[4] split = {0, 0, 2, 4}, int64[3] join = {0, 0, 8}> {
+    logits, present_key_0, present_value_0 = If (use_cache_branch) <
+      then_branch = with () => (float[B, S, 8] a, float[B, 2, T, 4] keys, float[B, 2, T, 4] values) {
+        rows = Gather (table, input_ids)
+        apart = Reshape (rows, split)
+        q = Transpose <perm = [0, 2, 1, 3]> (apart)
+        y, all, values = Attention <is_causal = 1, scale = 0.5> (q, q, q, "", past_key_0, past_value_0)
+        keys = )" +
+         result + R"( (all)
+        back = Transpose <perm = [0, 2, 1, 3]> (y)
+        a = Reshape (back, join)
+      },
+      else_branch = without () => (float[B, S, 8] b, float[B, 2, S, 4] k, float[B, 2, S, 4] v) {
+        rows = Gather (table, input_ids)
+        apart = Reshape (rows, split)
+        k = Transpose <perm = [0, 2, 1, 3]> (apart)
+        v = Identity (k)
+        y = Attention <is_causal = 1, scale = 0.5> (k, k, v)
+        back = Transpose <perm = [0, 2, 1, 3]> (y)
+        b = Reshape (back, join)
+      }
+    >
+  })";
+}
+
+TEST(Pipeline, PagesAMergedDecoderByTheBranchThatReadsItsPasts) {
+  Model model = Parse(Merged("Identity"));
+  const auto report = RunPipeline(model, {});
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->why_not_paged, "");
+  EXPECT_EQ(model.graph->FindValue("use_cache_branch"), nullptr);
+  EXPECT_TRUE(report->counts.contains("insert-paged-cache"));
+}
+
+TEST(Pipeline, LeavesAMergedDecoderItsChoiceWithoutPages) {
+  Model model = Parse(Merged("Neg"));
+  const auto report = RunPipeline(model, {});
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_THAT(report->why_not_paged, HasSubstr("present"));
+  const Value* choice = model.graph->FindValue("use_cache_branch");
+  ASSERT_NE(choice, nullptr);
+  EXPECT_TRUE(choice->is_input());
+  Model alone = Parse(Merged("Identity"));
+  ASSERT_TRUE(RunPipeline(alone, {.page = false}).ok());
+  EXPECT_NE(alone.graph->FindValue("use_cache_branch"), nullptr);
+}
+
 TEST(CompareModels, AllowsWhatTheComputingTypeRounds) {
   EXPECT_TRUE(CountsAsOne("bfloat16", 16, "1.008"));
   EXPECT_FALSE(CountsAsOne("float16", 10, "1.008"));

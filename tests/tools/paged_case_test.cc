@@ -198,6 +198,48 @@ TEST(PagedCase, PutsPastsOfLatentRowsBesideEachOther) {
   EXPECT_FALSE(Check(std::move(without)).ok());
 }
 
+// The case with the keys of its first layer given, and given back, with channels first.
+TestCase WithChannelsFirst() {
+  TestCase test_case = WithPast();
+  Graph& graph = *test_case.model.graph;
+  Value* past = graph.FindValue("past_key_values.0.key");
+  Value* present = graph.FindValue("present.0.key");
+  const Shape shape = *past->shape();
+  Value* turned =
+      graph.AddInput("turned", past->dtype(), Shape{shape[3], shape[0], shape[1], shape[2]});
+  Node* first = graph.nodes().front().get();
+  Value* keys = graph.AddValue("keys", past->dtype(), shape);
+  Node* back = graph.AddNode("", "Transpose", {turned}, {keys}, first);
+  back->SetAttribute("perm", {.value = std::vector<int64_t>{1, 2, 3, 0}});
+  graph.ReplaceAllUses(past, keys);
+  graph.RemoveInput(
+      static_cast<int>(std::ranges::find(graph.inputs(), past) - graph.inputs().begin()));
+  const auto output = std::ranges::find(graph.outputs(), present) - graph.outputs().begin();
+  Value* given = graph.AddValue("given", past->dtype());
+  Node* turn = graph.AddNode("", "Transpose", {present}, {given}, nullptr);
+  turn->SetAttribute("perm", {.value = std::vector<int64_t>{3, 0, 1, 2}});
+  graph.ReplaceOutput(static_cast<int>(output), given);
+  auto& feeds = test_case.data_sets[0].feeds;
+  const Tensor rows = feeds.extract("past_key_values.0.key").mapped();
+  const int64_t channels = rows.dims()[3], count = rows.size() / channels;
+  Tensor columns =
+      *Tensor::Allocate(rows.dtype(), {channels, rows.dims()[0], rows.dims()[1], rows.dims()[2]});
+  auto* to = static_cast<float*>(columns.mutable_data());
+  for (int64_t i = 0; i < rows.size(); ++i) {
+    to[i % channels * count + i / channels] = rows.values<float>()[i];
+  }
+  feeds["turned"] = std::move(columns);
+  return test_case;
+}
+
+TEST(PagedCase, PutsPastsOfOtherLayoutsIntoTheCache) {
+  EXPECT_TRUE(Check(WithChannelsFirst()).ok()) << Check(WithChannelsFirst());
+  TestCase changed = WithChannelsFirst();
+  Tensor& past = changed.data_sets[0].feeds["turned"];
+  for (int64_t i = 0; i < past.size(); i += 3) static_cast<float*>(past.mutable_data())[i] += 1;
+  EXPECT_FALSE(Check(std::move(changed)).ok());
+}
+
 TEST(PagedCase, RunsTheTokensOfAnExpandedPastAgain) {
   TestCase test_case = Must(LoadTestCase(TestDataPath("models/deepseek_v32_B18")));
   ASSERT_EQ(test_case.data_sets.size(), 6u);

@@ -5,6 +5,9 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_join.h"
+#include "nlohmann/json.hpp"
 #include "tools/check/case_outputs.h"
 #include "tools/check/paged_batch.h"
 #include "tools/check/paged_history.h"
@@ -71,9 +74,9 @@ class PagedRun {
     return step.empty() ? absl::OkStatus() : model_.Step(step).status();
   }
 
-  // Puts the kept rows of past_key_values.N.key [B, H, P, D] into kv_cache.N.key [blocks,
-  // block_size, H, D], and those of .key and .value [B, 1, P, L or R] beside each other into
-  // kv_cache.N.latent [blocks, block_size, L + R].
+  // Puts the kept rows of past_key_values.N.key [B, H, P, D], or of what the graph says is the past,
+  // into kv_cache.N.key [blocks, block_size, H, D], and those of .key and .value [B, 1, P, L or R]
+  // beside each other into kv_cache.N.latent [blocks, block_size, L + R].
   absl::Status WritePast(SequenceId id, const PagedSequence& sequence) {
     if (sequence.past.empty()) return absl::OkStatus();
     PF_ASSIGN_OR_RETURN(StepMetadata step,
@@ -90,22 +93,26 @@ class PagedRun {
                           const std::vector<int64_t>& slots) {
     constexpr std::string_view kLatent = ".latent";
     const std::vector<int64_t>& dims = model_.cache_tensors().at(name).dims();
+    if (const auto told = ToldPast(name)) {
+      return WriteRows(*told, {.cache = name, .heads = dims[2], .size = dims[3], .row = dims[3]},
+                       sequence, slots);
+    }
     std::string past = "past_key_values" + name.substr(std::string("kv_cache").size());
     if (dims.size() == 3 && !name.ends_with(kLatent)) {
       return NoPagedCounterpart(data_, StrCat("no input holds the rows of \"", name, "\""));
     }
     if (!name.ends_with(kLatent)) {
       const Columns whole{.cache = name, .heads = dims[2], .size = dims[3], .row = dims[3]};
-      return WriteRows(past, whole, sequence, slots);
+      return WriteRows({past}, whole, sequence, slots);
     }
     past.resize(past.size() - kLatent.size());
     const auto rotated = data_.feeds.find(past + ".value");
     const int64_t tail = rotated == data_.feeds.end() ? 0 : rotated->second.dims().back();
     const int64_t head = dims[2] - tail;
     PF_RETURN_IF_ERROR(
-        WriteRows(past + ".key", {.cache = name, .size = head, .row = dims[2]}, sequence, slots));
-    return WriteRows(past + ".value", {.cache = name, .begin = head, .size = tail, .row = dims[2]},
-                     sequence, slots);
+        WriteRows({past + ".key"}, {.cache = name, .size = head, .row = dims[2]}, sequence, slots));
+    return WriteRows({past + ".value"},
+                     {.cache = name, .begin = head, .size = tail, .row = dims[2]}, sequence, slots);
   }
 
   // Elements [begin, begin + size) of the cache's rows of `row` elements, `heads` a token.
@@ -114,32 +121,89 @@ class PagedRun {
     int64_t heads = 1, begin = 0, size = 0, row = 0;
   };
 
-  absl::Status WriteRows(const std::string& name, const Columns& columns,
+  // An input that has the rows of a past: what each of its axes runs over, as insert-paged-cache tells.
+  struct PastInput {
+    std::string name;
+    std::vector<std::string> axes = {"batch", "head", "token", "channel"};
+  };
+
+  // What the graph says of the past of a cache.
+  std::optional<PastInput> ToldPast(const std::string& cache) const {
+    const auto text = FindMetadata(model_.session().model().metadata, "pagefuse.pasts");
+    if (!text) return std::nullopt;
+    const auto pasts = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+    const auto told = pasts.is_object() ? pasts.find(cache) : pasts.end();
+    if (told == pasts.end() || !told->is_object() || !told->contains("input") ||
+        !told->at("input").is_string() || !told->contains("axes") || !told->at("axes").is_array()) {
+      return std::nullopt;
+    }
+    PastInput input{.name = told->at("input"), .axes = {}};
+    for (const nlohmann::json& axis : told->at("axes")) {
+      if (!axis.is_string()) return std::nullopt;
+      input.axes.push_back(axis);
+    }
+    return input;
+  }
+
+  // Where an axis begins to run over what is called so, or the number that it is read at; nullopt if it
+  // runs over all of it.
+  static std::optional<int64_t> BeginOf(const std::string& axis) {
+    int64_t begin = 0;
+    const size_t last = axis.rfind(' ');
+    const std::string number = last == std::string::npos ? axis : axis.substr(last + 1);
+    return absl::SimpleAtoi(number, &begin) ? std::optional(begin) : std::nullopt;
+  }
+
+  absl::Status WriteRows(const PastInput& input, const Columns& columns,
                          const PagedSequence& sequence, const std::vector<int64_t>& slots) {
     Tensor& cache = model_.cache_tensors().at(columns.cache);
-    const auto found = data_.feeds.find(name);
+    const auto found = data_.feeds.find(input.name);
     if (found == data_.feeds.end()) {
-      return NoPagedCounterpart(data_, StrCat("there is no data for input \"", name,
+      return NoPagedCounterpart(data_, StrCat("there is no data for input \"", input.name,
                                               "\", the past of \"", columns.cache, "\""));
     }
     const Tensor& past = found->second;
-    const int64_t heads = columns.heads;
-    const std::vector<int64_t> expected = {batch_.batch, heads, batch_.past, columns.size};
-    if (past.dims() != expected || past.dtype() != cache.dtype()) {
+    const std::pair<std::string_view, int64_t> kinds[] = {{"batch", batch_.batch},
+                                                          {"head", columns.heads},
+                                                          {"token", batch_.past},
+                                                          {"channel", columns.size}};
+    bool fits = past.dtype() == cache.dtype() && past.dims().size() == input.axes.size();
+    int64_t strides[4] = {}, begin = 0, stride = 1;
+    std::vector<std::string> expected(input.axes.size());
+    for (size_t axis = input.axes.size(); axis-- > 0;) {
+      const std::string& text = input.axes[axis];
+      const auto first = BeginOf(text);
+      int64_t count = 1;
+      for (int kind = 0; kind < 4; ++kind) {
+        if (!text.starts_with(kinds[kind].first)) continue;
+        count = kinds[kind].second;
+        strides[kind] = stride;
+      }
+      const int64_t end = first.value_or(0) + count;
+      expected[axis] = first ? StrCat(end, " or more") : StrCat(count);
+      if (!fits) continue;
+      const int64_t length = past.dims()[axis];
+      fits = first ? end <= length && *first >= 0 : end == length;
+      begin += first.value_or(0) * stride;
+      stride *= length;
+    }
+    if (!fits) {
       return NoPagedCounterpart(
-          data_, StrCat("input \"", name, "\": expected ", DataTypeName(cache.dtype()),
-                        DimsToString(expected), ", got ", DataTypeName(past.dtype()),
+          data_, StrCat("input \"", input.name, "\": expected ", DataTypeName(cache.dtype()), "[",
+                        absl::StrJoin(expected, ", "), "], got ", DataTypeName(past.dtype()),
                         DimsToString(past.dims())));
     }
     const int64_t element = BitWidth(cache.dtype()) / 8;
-    const int64_t bytes = columns.size * element;
     const auto* from = static_cast<const std::byte*>(past.data());
     auto* to = static_cast<std::byte*>(cache.mutable_data());
     for (size_t i = 0; i < sequence.past.size(); ++i) {
-      for (int64_t h = 0; h < heads; ++h) {
-        const int64_t row = (sequence.row * heads + h) * batch_.past + sequence.past[i];
-        const int64_t place = (slots[i] * heads + h) * columns.row + columns.begin;
-        std::memcpy(to + place * element, from + row * bytes, bytes);
+      for (int64_t h = 0; h < columns.heads; ++h) {
+        const int64_t row =
+            begin + sequence.row * strides[0] + h * strides[1] + sequence.past[i] * strides[2];
+        const int64_t place = (slots[i] * columns.heads + h) * columns.row + columns.begin;
+        for (int64_t c = 0; c < columns.size; ++c) {
+          std::memcpy(to + (place + c) * element, from + (row + c * strides[3]) * element, element);
+        }
       }
     }
     return absl::OkStatus();

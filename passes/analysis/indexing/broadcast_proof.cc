@@ -8,6 +8,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/infer/symbolic_arithmetic.h"
 #include "pagefuse/ops/registry/registry.h"
 #include "pagefuse/passes/analysis/indexing/indexing_analysis.h"
 #include "pagefuse/passes/edit/graph_edit.h"
@@ -107,6 +108,8 @@ Condition SameLengths(std::vector<SameLength> pairs) {
 
 absl::Status CheckRepeats(const AxisOf& axis, const AxisOf& as) {
   if (axis.dim().constant() == 1) return absl::OkStatus();
+  const auto cut = NumberInMin(axis.dim(), as.dim());
+  if (cut && *cut > 1) return absl::OkStatus();
   return CheckSameLength(axis, as);
 }
 

@@ -35,7 +35,8 @@ struct SameLength {
 };
 Condition SameLengths(std::vector<SameLength> pairs);
 
-// As CheckSameLength; a length that is provably 1 is repeated, and fits too.
+// As CheckSameLength, of axes that a graph broadcasts: a length that is provably 1 is repeated, and
+// fits too; min(n, length) fits, for a number from 2 on, nowhere but where it is the length.
 absl::Status CheckRepeats(const AxisOf& axis, const AxisOf& as);
 
 // True if the axis (counted from the last one, 0) of `value` is provably `length` long, or if the
