@@ -29,7 +29,7 @@ struct ScoreMask {
   Value* mask = nullptr;
   double factor = 1;               // of what is added
   std::optional<double> low = {};  // chosen for hidden keys
-  const Value* scores = nullptr;   // beside it
+  const Value* scores = nullptr;   // in whose place; null: it is added
   bool shows = true;               // the condition is true for visible keys
 };
 
@@ -83,7 +83,7 @@ bool LeadsToProduct(const Value* value, absl::flat_hash_set<const Value*>& seen)
   if (!node || seen.size() > kMostSteps || !seen.insert(value).second) return false;
   if (IsProduct(*node)) return true;
   if (node->Is("Tanh")) return LeadsToProduct(node->input(0), seen);
-  if (!IsAnyOf(*node, {"Add", "Mul", "Div", "Max", "Where"})) return false;
+  if (!IsAnyOf(*node, {"Add", "Sub", "Mul", "Div", "Max", "Where"})) return false;
   return std::ranges::any_of(node->inputs(),
                              [&](const Value* input) { return LeadsToProduct(input, seen); });
 }
@@ -142,7 +142,7 @@ class ScoreReader {
     }
     if (node.Is("Tanh")) return BehindCap(node);
     if (scores_.softcap != 0) return nullptr;
-    if (node.Is("Add")) return BehindSum(node);
+    if (node.Is("Add") || node.Is("Sub")) return BehindSum(node);
     if (node.Is("Where")) return BehindChoice(node);
     return node.Is("Max") ? BehindBound(node) : nullptr;
   }
@@ -168,8 +168,32 @@ class ScoreReader {
     const bool first = LeadsToProduct(node.input(0)), second = LeadsToProduct(node.input(1));
     if (first == second) return nullptr;
     const int side = first ? 0 : 1;
+    if (node.Is("Sub")) return first && NoteTakenOff(node) ? node.input(0) : nullptr;
     NoteMask({.mask = node.input(1 - side), .factor = scale_});
     return node.input(side);
+  }
+
+  // What a difference takes off: a mask times a number, or a large number for hidden keys.
+  bool NoteTakenOff(const Node& difference) {
+    const Node* node = difference.input(1)->producer();
+    if (!node || !(node->Is("Mul") || node->Is("Where"))) return false;
+    const int first = node->Is("Mul") ? 0 : Where::kTrue;
+    for (int side : {first, first + 1}) {
+      const auto number = NumberOf(node->input(side));
+      Value* other = node->input(2 * first + 1 - side);
+      const double taken = number ? -scale_ * *number : 0;
+      if (node->Is("Mul") && number && taken != -1) {
+        NoteMask({.mask = other, .factor = taken});
+      } else if (node->Is("Where") && HidesBesideSoftmax(taken) && NumberOf(other) == 0.0) {
+        NoteMask(
+            {.mask = node->input(Where::kCondition), .low = taken, .shows = side == Where::kFalse});
+      } else {
+        continue;
+      }
+      in_form_ = false;
+      return true;
+    }
+    return false;
   }
 
   Value* BehindChoice(const Node& node) {
@@ -240,7 +264,7 @@ class FormWriter {
   Value* Write(const Scores& scores) {
     type_ = scores.product->output(0)->dtype();
     if (scores.masks.size() > 1 && !std::ranges::all_of(scores.masks, [&](const ScoreMask& mask) {
-          return !mask.low || HidesBeside(*mask.low, *mask.scores);
+          return !mask.scores || HidesBeside(*mask.low, *mask.scores);
         })) {
       return nullptr;
     }
@@ -251,7 +275,7 @@ class FormWriter {
       Value* bounded = builder_.Add("Tanh", {builder_.Add("Div", {value, cap})});
       value = builder_.Add("Mul", {bounded, cap});
     }
-    if (scores.masks.size() == 1 && scores.masks[0].low) return Chosen(value, scores.masks[0]);
+    if (scores.masks.size() == 1 && scores.masks[0].scores) return Chosen(value, scores.masks[0]);
     Value* sum = nullptr;
     for (const ScoreMask& mask : scores.masks) {
       Value* added = Added(mask);

@@ -6,8 +6,8 @@
 namespace pagefuse {
 
 // Scales may stand anywhere: on queries, on keys, behind the product, behind a soft cap or a mask, as
-// factors or divisors. Any number of masks is added, or chooses a low number for hidden keys, and
-// what hides keys may be bounded by the lowest number. All of it becomes
+// factors or divisors. Any number of masks is added or taken off, or chooses a low number for hidden
+// keys, and what hides keys may be bounded by the lowest number. All of it becomes
 //
 //   Softmax (capped + mask)  or  Softmax (Where (mask, capped, low))   of one mask
 //   capped = cap * Tanh (scaled / cap)                                 if there is a cap

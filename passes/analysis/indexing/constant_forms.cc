@@ -1,8 +1,11 @@
 #include "pagefuse/passes/analysis/indexing/constant_forms.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
+#include "pagefuse/ops/infer/exact_integers.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
 #include "pagefuse/passes/edit/constants.h"
 
 namespace pagefuse {
@@ -88,6 +91,24 @@ std::optional<IndexExpr> ReadConstantTensor(const Tensor& tensor,
                                             const std::vector<IndexExpr>& at) {
   const auto affine = AffineConstant(tensor, at);
   return affine ? affine : DigitConstant(tensor, at);
+}
+
+std::optional<double> AsType(double number, DataType type) {
+  if (type == DataType::kBool) return number != 0 ? 1 : 0;
+  if (IsInteger(type)) {
+    const double whole = std::trunc(number);
+    const auto held = ExactIntegers(type);
+    const bool fits = held && held->least <= whole && whole <= held->most;
+    return fits ? std::optional(whole) : std::nullopt;
+  }
+  if (type == DataType::kDouble) return number;
+  if (!IsFloatingPoint(type) || BitWidth(type) < 8) return std::nullopt;
+  const auto single = static_cast<float>(number);
+  std::array<uint8_t, sizeof(float)> bytes = {};
+  double rounded = 0;
+  const bool done = EncodeFromFloat(type, &single, 1, bytes.data()).ok() &&
+                    DecodeToDouble(type, bytes.data(), 1, &rounded).ok();
+  return done ? std::optional(rounded) : std::nullopt;
 }
 
 }  // namespace pagefuse

@@ -13,4 +13,7 @@ namespace pagefuse {
 // tensor[at...]; nullopt if it is no such form.
 std::optional<IndexExpr> ReadConstantTensor(const Tensor& tensor, const std::vector<IndexExpr>& at);
 
+// The number as a cast to the type makes it; nullopt if that depends on who computes it.
+std::optional<double> AsType(double number, DataType type);
+
 }  // namespace pagefuse

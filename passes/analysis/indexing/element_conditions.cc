@@ -3,7 +3,9 @@
 #include <cmath>
 
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/passes/analysis/indexing/conditions.h"
 #include "pagefuse/passes/analysis/indexing/constant_band.h"
+#include "pagefuse/passes/analysis/indexing/element_cases.h"
 #include "pagefuse/passes/analysis/indexing/factors.h"
 #include "pagefuse/passes/analysis/indexing/indexing_analysis.h"
 #include "pagefuse/passes/edit/graph_edit.h"
@@ -12,38 +14,6 @@
 
 namespace pagefuse {
 namespace {
-
-// not (x >= 0) is -x - 1 >= 0.
-IndexExpr Negated(const IndexExpr& condition) { return condition.Times(Dim(-1)) - IndexExpr(1); }
-
-// What is left of a condition where the others hold: of several of which one has to hold, those that
-// the others leave. Nullopt: nothing.
-std::optional<IndexExpr> LeftBeside(const Conditions& others, const IndexExpr& condition) {
-  const std::string fails = Negated(condition).Key();
-  const auto denies = [&fails](const IndexExpr& other) { return other.Key() == fails; };
-  if (std::ranges::any_of(others, denies)) return std::nullopt;
-  const IndexSymbolPtr either = condition.symbol();
-  if (!either || either->kind != IndexSymbol::Kind::kMax) return condition;
-  const auto first = LeftBeside(others, either->args[0]);
-  const auto second = LeftBeside(others, either->args[1]);
-  if (first && second) return MaxOf(*first, *second);
-  return first ? first : second;
-}
-
-Conditions Both(const Conditions& a, const Conditions& b) {
-  Conditions both;
-  for (const IndexExpr& x : a) both.push_back(LeftBeside(b, x).value_or(x));
-  for (const IndexExpr& x : b) both.push_back(LeftBeside(a, x).value_or(x));
-  return both;
-}
-
-// All of them, as one: the least. Nothing is asked: 0.
-IndexExpr AllOf(const Conditions& conditions) {
-  if (conditions.empty()) return IndexExpr(0);
-  IndexExpr least = conditions.front();
-  for (size_t i = 1; i < conditions.size(); ++i) least = MinOf(least, conditions[i]);
-  return least;
-}
 
 // At an element of Trilu: where what it was made of is kept.
 IndexExpr KeptByTrilu(IndexingAnalysis& reader, const Element& element) {
@@ -81,25 +51,21 @@ bool KeepsTruth(const Node& cast) {
   return IsFloatingPoint(from) && IsFloatingPoint(to) && KeepsNumbers(cast);
 }
 
-// 1 where all of some conditions hold, compared with 0 or 1: the conditions, or that one fails.
+// The conditions that are one: 1 where all of some hold, compared with 0 or 1; what is not below the
+// greater of two, or what the lesser of two is not below.
 Conditions Unwrapped(const IndexExpr& condition) {
   const IndexSymbolPtr all = (condition + IndexExpr(1)).symbol();
   if (all && all->kind == IndexSymbol::Kind::kTruth) return all->args;
+  for (const auto& [key, term] : condition.terms()) {
+    const auto& [symbol, factor] = term;
+    const bool least = symbol->kind == IndexSymbol::Kind::kMin && factor == Dim(1);
+    const bool most = symbol->kind == IndexSymbol::Kind::kMax && factor == Dim(-1);
+    if (!least && !most) continue;
+    const IndexExpr rest = condition - IndexExpr::Of(symbol).Times(factor);
+    return Both(Unwrapped(rest + symbol->args[0].Times(factor)),
+                Unwrapped(rest + symbol->args[1].Times(factor)));
+  }
   return Conditions{condition};
-}
-
-// One of them fails.
-Conditions NegationOf(const Conditions& conditions) {
-  if (conditions.empty()) return Conditions{IndexExpr(-1)};
-  IndexExpr most = Negated(conditions.front());
-  for (size_t i = 1; i < conditions.size(); ++i) most = MaxOf(most, Negated(conditions[i]));
-  return Conditions{most};
-}
-
-// All of one list hold, or all of the other.
-Conditions Either(const Conditions& a, const Conditions& b) {
-  if (a.empty() || b.empty()) return {};
-  return Conditions{MaxOf(AllOf(a), AllOf(b))};
 }
 
 // Where a float is 0 that is a mask which hides keys, or such a mask and 0 or 1: no low number is
@@ -262,6 +228,10 @@ absl::StatusOr<Conditions> IndexingAnalysis::ReadNegation(const Element& unresol
 
 absl::StatusOr<Conditions> IndexingAnalysis::ReadComparison(const Element& element) {
   const Node& node = *element.producer();
+  if (trust_ == Trust::kNothing) {
+    const auto cases = ReadTruthCases(*this, element, /*inputs=*/false);
+    if (cases) return WhereOneOf(*cases, [](double truth) { return truth != 0; });
+  }
   const bool less = node.Is("Less");
   const bool greater = node.Is("Greater");
   // A truth as a number, against what lies between false and true.
@@ -307,6 +277,17 @@ absl::StatusOr<Conditions> IndexingAnalysis::ReadHiding(const Element& unresolve
   const Reading reading(*this);
   const Element element = Source(unresolved);
   if (reading.TooLong()) return MatchFailure(*element.value, " is computed in too many steps");
+  auto shown = ReadHidingForm(element);
+  if (shown.ok()) return shown;
+  const auto cases = ReadCases(*this, element, /*inputs=*/true);
+  const auto hides_or_shows = [this](const NumberCase& x) {
+    return x.number == 0 || Hides(x.number);
+  };
+  if (!cases || !std::ranges::all_of(*cases, hides_or_shows)) return shown;
+  return WhereOneOf(*cases, [](double number) { return number == 0; });
+}
+
+absl::StatusOr<Conditions> IndexingAnalysis::ReadHidingForm(const Element& element) {
   if (const auto number = Number(element)) {
     if (*number == 0) return Conditions{};
     return MatchFailure(*element.value, " adds a number to every score");
@@ -347,6 +328,12 @@ absl::StatusOr<Conditions> IndexingAnalysis::ReadHiding(const Element& unresolve
     PF_ASSIGN_OR_RETURN(const Conditions elsewhere, ReadNegation(Operand(element, 0)));
     return Both(Either(elsewhere, first), Either(where, second));
   }
+  // No lower than a number that hides all the same.
+  for (int side : {0, 1}) {
+    if (!node->Is("Max") || node->num_inputs() != 2) break;
+    const auto low = Number(Operand(element, side));
+    if (low && Hides(*low)) return ReadHiding(Operand(element, 1 - side));
+  }
   // Nothing above or below a diagonal, and what hides all on its other side.
   if (node->Is("Trilu") && element.at.size() >= 2) {
     const auto low = Number(Operand(element, 0));
@@ -354,32 +341,7 @@ absl::StatusOr<Conditions> IndexingAnalysis::ReadHiding(const Element& unresolve
     if (low)
       return MatchFailure(*element.value, " keeps ", *low, ": expected a number that hides keys");
   }
-  // log 1 = 0, log 0 is the lowest.
-  if (node->Is("Log") && Operand(element, 0).From("Cast")) {
-    const Element seen = Operand(Operand(element, 0), 0);
-    if (seen.value->dtype() == DataType::kBool) return ReadConditions(seen);
-  }
-  if (node->Is("Mul")) return ReadHidingProduct(element);
   return MatchFailure(*element.value, " (", node->op_type(), ") is not understood as a mask");
-}
-
-// (visible - 1) * largest, (1 - visible) * lowest, hidden * lowest, each of a mask of 0 and 1. An
-// infinite factor makes NaN of 0.
-absl::StatusOr<Conditions> IndexingAnalysis::ReadHidingProduct(const Element& product) {
-  for (int side : {0, 1}) {
-    const auto factor = Number(Operand(product, side));
-    if (!factor || std::isinf(*factor)) continue;
-    const Element hidden = Operand(product, 1 - side);
-    const bool one_less = (hidden.From("Sub") && Number(Operand(hidden, 1)) == 1.0) ||
-                          (hidden.From("Add") && Number(Operand(hidden, 1)) == -1.0);
-    if (Hides(-*factor) && one_less && IsZeroOrOne(Operand(hidden, 0))) {
-      return ReadConditions(Operand(hidden, 0));
-    }
-    if (!Hides(*factor) || !IsZeroOrOne(hidden)) continue;
-    const bool rest = hidden.From("Sub") && Number(Operand(hidden, 0)) == 1.0;
-    return rest ? ReadConditions(Operand(hidden, 1)) : ReadNegation(hidden);
-  }
-  return MatchFailure(*product.value, " is no product of a mask of 0 and 1 with a low number");
 }
 
 }  // namespace pagefuse

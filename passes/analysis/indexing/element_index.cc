@@ -1,12 +1,10 @@
 // Reads integers as index forms.
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/infer/exact_integers.h"
-#include "pagefuse/ops/kernels/numeric/convert.h"
 #include "pagefuse/passes/analysis/indexing/constant_forms.h"
 #include "pagefuse/passes/analysis/indexing/indexing_analysis.h"
 #include "pagefuse/passes/edit/constants.h"
@@ -44,25 +42,6 @@ bool IsLowBits(const IndexExpr& low, const IndexExpr& x) {
   const bool of_x = rest && rest->kind == IndexSymbol::Kind::kMod && rest->args[0].Key() == x.Key();
   const auto divisor = of_x ? rest->divisor.constant() : std::nullopt;
   return divisor && (*divisor & (*divisor - 1)) == 0;
-}
-
-// The number as a cast to the type makes it; nullopt if that depends on who computes it.
-std::optional<double> AsType(double number, DataType type) {
-  if (type == DataType::kBool) return number != 0 ? 1 : 0;
-  if (IsInteger(type)) {
-    const double whole = std::trunc(number);
-    const auto held = ExactIntegers(type);
-    const bool fits = held && held->least <= whole && whole <= held->most;
-    return fits ? std::optional(whole) : std::nullopt;
-  }
-  if (type == DataType::kDouble) return number;
-  if (!IsFloatingPoint(type) || BitWidth(type) < 8) return std::nullopt;
-  const auto single = static_cast<float>(number);
-  std::array<uint8_t, sizeof(float)> bytes = {};
-  double rounded = 0;
-  const bool done = EncodeFromFloat(type, &single, 1, bytes.data()).ok() &&
-                    DecodeToDouble(type, bytes.data(), 1, &rounded).ok();
-  return done ? std::optional(rounded) : std::nullopt;
 }
 
 std::optional<IndexExpr> WholeNumber(std::optional<double> number) {
@@ -184,6 +163,10 @@ std::optional<IndexExpr> IndexingAnalysis::ReadArithmetic(const Element& element
     return a - b;
   }
   if (node.Is("Neg")) return OperandIndex(element, 0).Times(Dim(-1));
+  if (node.Is("Abs")) {
+    const IndexExpr x = OperandIndex(element, 0);
+    return MaxOf(x, x.Times(Dim(-1)));
+  }
   if (node.Is("Mul")) {
     const IndexExpr a = OperandIndex(element, 0);
     const IndexExpr b = OperandIndex(element, 1);

@@ -206,7 +206,8 @@ class IndexingAnalysis {
   absl::StatusOr<Conditions> ReadComparison(const Element& element);
   // Where what is cast, a bool or a number, is true.
   absl::StatusOr<Conditions> ReadTruthOf(const Element& cast);
-  absl::StatusOr<Conditions> ReadHidingProduct(const Element& product);
+  // As ReadHiding, of the forms in which masks are joined and chosen.
+  absl::StatusOr<Conditions> ReadHidingForm(const Element& element);
   std::optional<Element> NegatedIn(const Element& element);
 
   const SymbolicContents& contents_;

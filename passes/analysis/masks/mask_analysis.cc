@@ -171,8 +171,13 @@ class FormReader {
     if (std::abs(sign) != 1 || steps[0] != -sign) return Unfit(condition, kNeither);
     PF_RETURN_IF_ERROR(AddLengths(lengths[0], lengths[1]));
     std::optional<Dim>& limit = sign < 0 ? form_.upper : form_.lower;
-    if (limit) return Stopped(sign < 0 ? "has two upper limits" : "has two lower limits");
-    limit = sign < 0 ? condition.constant() : condition.constant() * Dim(-1);
+    const Dim other = sign < 0 ? condition.constant() : condition.constant() * Dim(-1);
+    // Of two limits the one that shows fewer keys.
+    if (limit && ProvablyNotNegative((other - *limit) * Dim(-sign))) return absl::OkStatus();
+    if (limit && !ProvablyNotNegative((*limit - other) * Dim(-sign))) {
+      return Stopped(sign < 0 ? "has two upper limits" : "has two lower limits");
+    }
+    limit = other;
     return absl::OkStatus();
   }
 

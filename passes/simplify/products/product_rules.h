@@ -14,6 +14,7 @@ bool ReductionOfSquares(Node& node, Peephole& peephole);    // ReduceSumSquare, 
 bool ProductWithOnesToSum(Node& node, Peephole& peephole);  // rows times a column of one number
 bool ProductThatPicks(Node& node, Peephole& peephole);      // rows times columns of one 1 each
 bool ReductionOfTranspose(Node& node, Peephole& peephole);  // along what was the last axis
+bool SoftmaxLessMost(Node& node, Peephole& peephole);       // of scores less the most of each row
 bool SoftmaxOfTranspose(Node& node, Peephole& peephole);
 bool TransposedProduct(Node& node, Peephole& peephole);  // of operands that are transposed too
 

@@ -114,6 +114,17 @@ bool ReductionOfTranspose(Node& node, Peephole& peephole) {
   return peephole.ReplaceByNode(node, "Squeeze", {turned, dropped});
 }
 
+bool SoftmaxLessMost(Node& node, Peephole& peephole) {
+  const Node* less = node.input(0)->producer();
+  const Node* most = less && less->Is("Sub") ? less->input(1)->producer() : nullptr;
+  const Shape* shape = ShapeOf(node.input(0));
+  if (!most || !most->Is("ReduceMax") || most->input(0) != less->input(0) || !shape) return false;
+  const int64_t axis = NormalAxis(IntOr(node, "axis", -1), shape->rank());
+  if (IntOr(*most, "keepdims", 1) == 0 || OnlyAxis(*most, peephole.contents()) != axis)
+    return false;
+  return peephole.ReplaceByNode(node, node.op_type(), {less->input(0)}, {{"axis", axis}});
+}
+
 bool SoftmaxOfTranspose(Node& node, Peephole& peephole) {
   const Node* transpose = ProducerIf(node.input(0), "Transpose");
   const auto perm = transpose ? PermutationOf(*transpose) : std::nullopt;

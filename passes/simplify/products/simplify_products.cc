@@ -19,6 +19,7 @@ std::unique_ptr<Pass> SimplifyProducts() {
        {"product-with-ones-to-sum", "MatMul", ProductWithOnesToSum},
        {"product-that-picks", "MatMul", ProductThatPicks},
        {"reduction-of-transpose", "ReduceSum ReduceMax ReduceMin ReduceMean", ReductionOfTranspose},
+       {"softmax-less-most", "Softmax LogSoftmax", SoftmaxLessMost},
        {"softmax-of-transpose", "Softmax LogSoftmax", SoftmaxOfTranspose},
        {"sum-of-outer-products", "ReduceSum", SumOfOuterProducts},
        {"factor-out-of-product", "MatMul", FactorOutOfProduct},
