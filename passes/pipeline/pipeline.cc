@@ -100,6 +100,8 @@ void Recognise(Passes& passes) {
   passes.Add(RecogniseFilledConcat());
   // Recognises written-out rotary embedding by its nodes.
   passes.Add(EmbeddedRulePass("rope"));
+  // Gathers rows of cut, repeated and computed tables from the tables themselves.
+  passes.Add(RecogniseTableRows());
   // Recognises the other variants of rotary embedding: interleaved channels, heads behind tokens,
   // scaled tables.
   passes.Add(RecogniseRopeByElement());

@@ -1,8 +1,11 @@
 #include "pagefuse/passes/analysis/attention/rotation_reader.h"
 
 #include <algorithm>
+#include <cstring>
+#include <utility>
 
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/registry/registry.h"
 
 namespace pagefuse {
@@ -17,10 +20,32 @@ bool IsElementwise(const Node* node) {
   return op && op->is_elementwise();
 }
 
+using Places = std::vector<std::pair<int64_t, int64_t>>;  // the first and the second of an axis
+
+// Whether the elements at all first places are those at the second ones, bit for bit.
+bool SameAt(const Tensor& table, const std::vector<Places>& places) {
+  const auto* bytes = static_cast<const char*>(table.data());
+  const int64_t size = table.byte_size() / table.size();
+  std::vector<size_t> at(places.size(), 0);
+  while (true) {
+    int64_t first = 0, second = 0;
+    for (size_t axis = 0; axis < places.size(); ++axis) {
+      const auto& place = places[axis][at[axis]];
+      first = first * table.dims()[axis] + place.first;
+      second = second * table.dims()[axis] + place.second;
+    }
+    if (std::memcmp(bytes + first * size, bytes + second * size, size) != 0) return false;
+    size_t axis = places.size();
+    while (axis > 0 && ++at[axis - 1] == places[axis - 1].size()) at[--axis] = 0;
+    if (axis == 0) return true;
+  }
+}
+
 }  // namespace
 
-RotationReader::RotationReader(const Shape& shape, const SymbolicContents& contents)
-    : shape_(shape), reader_(contents) {
+RotationReader::RotationReader(const Shape& shape, const SymbolicContents& contents,
+                               EqualColumns& equal_columns)
+    : shape_(shape), reader_(contents), equal_columns_(equal_columns) {
   for (int axis = 0; axis < kChannels; ++axis) {
     at_.push_back(shape[axis] == Dim(1) ? IndexExpr()
                                         : IndexExpr::Of(reader_.NewAxis(shape[axis])));
@@ -89,11 +114,47 @@ bool RotationReader::AreSame(const Element& a, const Element& b) {
   if (a.Key() == b.Key()) return true;
   if (++compared_ > kMostCompared) return false;
   const Node* node = a.producer();
-  if (a.value != b.value || !IsElementwise(node)) return false;
+  if (a.value != b.value) return false;
+  if (a.value->IsConstant()) return HoldTheSame(a, b);
+  if (!IsElementwise(node)) return false;
   for (int i = 0; i < node->num_inputs(); ++i) {
     if (!AreSame(reader_.Operand(a, i), reader_.Operand(b, i))) return false;
   }
   return true;
+}
+
+// Whether a constant table holds the same at both for every pair, wherever its other axes stand: one
+// that has the cosines of both channels of a pair has them twice.
+bool RotationReader::HoldTheSame(const Element& a, const Element& b) {
+  const Tensor& table = *a.value->initializer();
+  const int rank = table.rank();
+  const int64_t pairs = *pair_->extent.constant();
+  const bool whole_bytes = table.size() > 0 && table.byte_size() % table.size() == 0;
+  if (!whole_bytes || static_cast<int>(a.at.size()) != rank) return false;
+  // Places of each axis at which both are compared: all of them, or one for each pair.
+  std::vector<Places> places(rank);
+  for (int axis = 0; axis < rank; ++axis) {
+    const int64_t length = table.dims()[axis];
+    if (a.at[axis].Key() == b.at[axis].Key()) {
+      for (int64_t i = 0; i < length; ++i) places[axis].emplace_back(i, i);
+      continue;
+    }
+    for (int64_t pair = 0; pair < pairs; ++pair) {
+      const auto at = [&](const IndexExpr& index) {
+        const Dim step = pairs_.empty() ? Dim(0) : index.Step(pair_at_);
+        const auto number = (index - pair_at_.Times(step)).number();
+        const auto place = step.constant();
+        return number && place ? *number + pair * *place : int64_t{-1};
+      };
+      const int64_t first = at(a.at[axis]), second = at(b.at[axis]);
+      if (std::min(first, second) < 0 || std::max(first, second) >= length) return false;
+      places[axis].emplace_back(first, second);
+    }
+  }
+  const auto [it, is_new] =
+      equal_columns_.try_emplace(StrCat(pairs, " ", a.Key(), " ", b.Key()), false);
+  if (is_new) it->second = SameAt(table, places);
+  return it->second;
 }
 
 // The same number for both channels of a pair and all heads.
@@ -222,12 +283,12 @@ std::optional<Element> RotationReader::WholeSource(const Element& first, const E
 }
 
 absl::StatusOr<Value*> RotationReader::ArrangedTable(GraphBuilder& builder,
-                                                     const RotationTable& table) {
-  Layout layout(builder, {table.row.value});
-  const AxisSymbols tokens = Axis(table.tokens);
-  if (!table.shared) return layout.GatheredPart(table.row, {Axis(0), tokens, pairs_});
-  PF_ASSIGN_OR_RETURN(Value * once, layout.GatheredPart(table.row, {{}, tokens, pairs_}));
-  return once;
+                                                     const RotationTable& table,
+                                                     std::vector<Value*> sizes) {
+  sizes.insert(sizes.begin(), table.row.value);
+  Layout layout(builder, std::move(sizes));
+  const AxisSymbols sequences = table.shared ? AxisSymbols{} : Axis(0);
+  return layout.GatheredRows(table.row, {sequences, Axis(table.tokens), pairs_});
 }
 
 absl::StatusOr<Value*> RotationReader::ArrangedRows(GraphBuilder& builder,
