@@ -71,7 +71,7 @@ IndexExpr RotationReader::Channel(int of_pair) const {
 }
 
 // The element of a value that is broadcast to the shape.
-Element RotationReader::At(Value* value, int of_pair) {
+Element RotationReader::Placed(Value* value, int of_pair) const {
   const auto& shape = value->shape();
   Element element{value, {}};
   if (!shape || shape->rank() > kRank) return element;
@@ -81,7 +81,18 @@ Element RotationReader::At(Value* value, int of_pair) {
   for (int axis = 0; axis < shape->rank(); ++axis) {
     if ((*shape)[axis] == Dim(1)) element.at[axis] = IndexExpr();
   }
-  return reader_.Source(element);
+  return element;
+}
+
+// The first channel's, not followed through a Gather from a constant.
+Element RotationReader::Shown(Value* value) {
+  Element shown = Placed(value, 0);
+  while (const Node* node = shown.producer()) {
+    const Element next = reader_.OneStep(shown);
+    if ((node->Is("Gather") && node->input(0)->IsConstant()) || next.Key() == shown.Key()) break;
+    shown = next;
+  }
+  return shown;
 }
 
 std::optional<Rotation> RotationReader::ReadTerms(const RotationTerms& terms) {
@@ -91,8 +102,8 @@ std::optional<Rotation> RotationReader::ReadTerms(const RotationTerms& terms) {
   for (const bool interleaved : {true, false}) {
     interleaved_ = interleaved;
     if (!IsTurned(terms)) continue;
-    const auto cos = ReadTable(At(terms.cos, 0), At(terms.cos, 1));
-    const auto sin = ReadTable(At(terms.sin, 0), At(terms.sin, 1));
+    const auto cos = ReadTable(At(terms.cos, 0), At(terms.cos, 1), Shown(terms.cos));
+    const auto sin = ReadTable(At(terms.sin, 0), At(terms.sin, 1), Shown(terms.sin));
     if (!cos || !sin || cos->tokens != sin->tokens) return std::nullopt;
     std::vector<IndexExpr> at = at_;
     at.push_back(IndexExpr::Of(channel_));
@@ -158,8 +169,8 @@ bool RotationReader::HoldTheSame(const Element& a, const Element& b) {
 }
 
 // The same number for both channels of a pair and all heads.
-std::optional<RotationTable> RotationReader::ReadTable(const Element& first,
-                                                       const Element& second) {
+std::optional<RotationTable> RotationReader::ReadTable(const Element& first, const Element& second,
+                                                       const Element& shown) {
   compared_ = 0;
   if (first.at.empty() || !AreSame(first, second)) return std::nullopt;
   const auto mentions = [&](int axis) {
@@ -167,7 +178,8 @@ std::optional<RotationTable> RotationReader::ReadTable(const Element& first,
     return symbol && first.Mentions(symbol);
   };
   if (mentions(1) && mentions(2)) return std::nullopt;
-  return RotationTable{first, at_[0].symbol() != nullptr && !mentions(0), mentions(1) ? 1 : 2};
+  return RotationTable{first, shown, at_[0].symbol() != nullptr && !mentions(0),
+                       mentions(1) ? 1 : 2};
 }
 
 // A product, in both orders of its factors.
@@ -220,8 +232,8 @@ std::optional<Rotation> RotationReader::ReadProducts(const Element& first, const
     for (const Product& crossed : ProductsOf(reader_.Operand(first, 1))) {
       if (!IsCrossedSum(second, straight, crossed)) continue;
       const auto x = WholeOf(straight, crossed);
-      const auto cos = ReadTable(straight.factor, straight.factor);
-      const auto sin = ReadTable(crossed.factor, crossed.factor);
+      const auto cos = ReadTable(straight.factor, straight.factor, straight.factor);
+      const auto sin = ReadTable(crossed.factor, crossed.factor, crossed.factor);
       if (!x || !cos || !sin || cos->tokens != sin->tokens) continue;
       return Rotation{*x, *cos, *sin, interleaved_};
     }
@@ -288,7 +300,10 @@ absl::StatusOr<Value*> RotationReader::ArrangedTable(GraphBuilder& builder,
   sizes.insert(sizes.begin(), table.row.value);
   Layout layout(builder, std::move(sizes));
   const AxisSymbols sequences = table.shared ? AxisSymbols{} : Axis(0);
-  return layout.GatheredRows(table.row, {sequences, Axis(table.tokens), pairs_});
+  const std::vector<AxisSymbols> axes = {sequences, Axis(table.tokens), pairs_};
+  const auto rows = layout.GatheredRows(table.row, axes);
+  // Numbers of rows that are computed somehow are taken as they are.
+  return rows.ok() ? rows : layout.GatheredPart(table.shown, axes);
 }
 
 absl::StatusOr<Value*> RotationReader::ArrangedRows(GraphBuilder& builder,

@@ -25,6 +25,7 @@ struct RotationTerms {
 // A table [B or 1, S, R/2], whether all sequences share it, and the axis of x that is S.
 struct RotationTable {
   Element row;
+  Element shown;  // the same before it was gathered from a constant
   bool shared = false;
   int tokens = 2;
 };
@@ -62,11 +63,14 @@ class RotationReader {
 
   AxisSymbols Axis(int axis) const;
   IndexExpr Channel(int of_pair) const;
-  Element At(Value* value, int of_pair);
+  Element Placed(Value* value, int of_pair) const;
+  Element At(Value* value, int of_pair) { return reader_.Source(Placed(value, of_pair)); }
+  Element Shown(Value* value);
   bool IsTurned(const RotationTerms& terms);
   bool AreSame(const Element& a, const Element& b);
   bool HoldTheSame(const Element& a, const Element& b);
-  std::optional<RotationTable> ReadTable(const Element& first, const Element& second);
+  std::optional<RotationTable> ReadTable(const Element& first, const Element& second,
+                                         const Element& shown);
   std::vector<Product> ProductsOf(const Element& element);
   bool IsCrossedSum(const Element& sum, const Product& straight, const Product& crossed);
   std::optional<Rotation> ReadProducts(const Element& first, const Element& second);
