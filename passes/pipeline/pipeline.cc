@@ -100,6 +100,8 @@ void Recognise(Passes& passes) {
   passes.Add(RecogniseFilledConcat());
   // Recognises written-out rotary embedding by its nodes.
   passes.Add(EmbeddedRulePass("rope"));
+  // Gathers rows of cut, repeated and computed tables from the tables themselves.
+  passes.Add(RecogniseTableRows());
   // Recognises the other variants of rotary embedding: interleaved channels, heads behind tokens,
   // scaled tables.
   passes.Add(RecogniseRopeByElement());
@@ -111,6 +113,8 @@ void Recognise(Passes& passes) {
   passes.Add(RecogniseLastAxesTranspose());
   // Recognises keys that two scatters fill, as DeepSeek exports have them.
   passes.Add(RecogniseFilledConcat());
+  // Gives attention that is scaled by the share of its keys beside sinks the sinks as scores.
+  passes.Add(EmbeddedRulePass("sink-gate"));
   // Brings variants of masks and heads to the form that the next pass matches.
   passes.Add(RecogniseAttentionForms());
   // Recognises written-out scaled dot-product attention with any mask.

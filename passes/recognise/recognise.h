@@ -18,6 +18,7 @@ inline PassOption AbsorbMlaOption() {
 std::unique_ptr<Pass> RecogniseScalarFunctions();
 // Block tables laid out by the sequences that read them.
 std::unique_ptr<Pass> TablesBySequence();
+std::unique_ptr<Pass> RecogniseTableRows();
 std::unique_ptr<Pass> RecogniseRopeByElement();
 std::unique_ptr<Pass> RecogniseWindowCompress();
 std::unique_ptr<Pass> RecogniseHyperConnections();

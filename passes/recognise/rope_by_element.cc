@@ -103,8 +103,8 @@ absl::StatusOr<bool> Replace(Graph& graph, Node* node, const Rotation& rotation,
   Replacement replacement(graph, *node->output(0), kName);
   GraphBuilder& builder = replacement.builder();
   const auto x = reader.ArrangedRows(builder, rotation);
-  const auto cos = reader.ArrangedTable(builder, rotation.cos);
-  const auto sin = reader.ArrangedTable(builder, rotation.sin);
+  const auto cos = reader.ArrangedTable(builder, rotation.cos, graph.inputs());
+  const auto sin = reader.ArrangedTable(builder, rotation.sin, graph.inputs());
   for (const auto* part : {&x, &cos, &sin}) {
     if (part->ok()) continue;
     context.AddMissedMatch(kName, NodeLabel(*node), StdView(part->status().message()), 3);
@@ -120,12 +120,13 @@ absl::StatusOr<bool> Run(Model& model, PassContext& context) {
   const SymbolicContents& contents = context.contents;
   Graph& graph = *model.graph;
   bool changed = false;
+  EqualColumns equal_columns;
   for (Node* node : NodesOf(graph)) {
     const std::vector<RotationTerms> terms = TermsOf(*node);
     if (terms.empty() && !JoinsPairs(*node)) continue;
     const Shape shape = *node->output(0)->shape();
     if (!shape.back(0).constant()) continue;
-    RotationReader reader(shape, contents);
+    RotationReader reader(shape, contents, equal_columns);
     const auto rotation = FindRotation(reader, *node, terms);
     if (!rotation || (rotation->heads_are_behind() && !shape[2].constant())) continue;
     PF_ASSIGN_OR_RETURN(const bool replaced, Replace(graph, node, *rotation, reader, context));

@@ -41,9 +41,15 @@ bool IsElementwise(const Node& node) {
   return IsAnyOf(node, {"Add", "Sub", "Mul", "Div", "Where", "And", "Or"});
 }
 
-// Where an axis of the input is behind a view; nullopt if it is not followed.
-std::optional<int> AxisBehind(const Node& node, int axis, const SymbolicContents& contents) {
+// Where an axis of what is read is behind a view, or behind a table that it says rows of; nullopt if it
+// is not followed.
+std::optional<int> AxisBehind(const Use& use, int axis, const SymbolicContents& contents) {
+  const Node& node = *use.node;
   if (node.Is("Cast") || node.Is("Identity") || node.Is("Neg")) return axis;
+  if (node.Is("Gather") && use.index == 1 && node.input(0)->shape()) {
+    return axis +
+           static_cast<int>(NormalAxis(IntOr(node, "axis", 0), node.input(0)->shape()->rank()));
+  }
   const auto& shape = node.output(0)->shape();
   if (!node.Is("Unsqueeze") || !shape) return std::nullopt;
   const auto axes = KnownInts(node.input(1), contents);
@@ -82,7 +88,7 @@ bool IsReadByLength(const Value* rows, int axis, const Dim& length,
   if (rows->is_output() || rows->uses().empty() || !rows->shape()) return false;
   return std::ranges::all_of(rows->uses(), [&](const Use& use) {
     if (--uses_left < 0) return false;
-    auto behind = AxisBehind(*use.node, axis, contents);
+    auto behind = AxisBehind(use, axis, contents);
     if (IsElementwise(*use.node)) {
       const Beside beside = OperandsBeside(*use.node, {rows, axis}, length, contents);
       if (beside != Beside::kRepeated) return beside == Beside::kLength;

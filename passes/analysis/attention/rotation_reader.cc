@@ -1,8 +1,11 @@
 #include "pagefuse/passes/analysis/attention/rotation_reader.h"
 
 #include <algorithm>
+#include <cstring>
+#include <utility>
 
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/registry/registry.h"
 
 namespace pagefuse {
@@ -17,10 +20,32 @@ bool IsElementwise(const Node* node) {
   return op && op->is_elementwise();
 }
 
+using Places = std::vector<std::pair<int64_t, int64_t>>;  // the first and the second of an axis
+
+// Whether the elements at all first places are those at the second ones, bit for bit.
+bool SameAt(const Tensor& table, const std::vector<Places>& places) {
+  const auto* bytes = static_cast<const char*>(table.data());
+  const int64_t size = table.byte_size() / table.size();
+  std::vector<size_t> at(places.size(), 0);
+  while (true) {
+    int64_t first = 0, second = 0;
+    for (size_t axis = 0; axis < places.size(); ++axis) {
+      const auto& place = places[axis][at[axis]];
+      first = first * table.dims()[axis] + place.first;
+      second = second * table.dims()[axis] + place.second;
+    }
+    if (std::memcmp(bytes + first * size, bytes + second * size, size) != 0) return false;
+    size_t axis = places.size();
+    while (axis > 0 && ++at[axis - 1] == places[axis - 1].size()) at[--axis] = 0;
+    if (axis == 0) return true;
+  }
+}
+
 }  // namespace
 
-RotationReader::RotationReader(const Shape& shape, const SymbolicContents& contents)
-    : shape_(shape), reader_(contents) {
+RotationReader::RotationReader(const Shape& shape, const SymbolicContents& contents,
+                               EqualColumns& equal_columns)
+    : shape_(shape), reader_(contents), equal_columns_(equal_columns) {
   for (int axis = 0; axis < kChannels; ++axis) {
     at_.push_back(shape[axis] == Dim(1) ? IndexExpr()
                                         : IndexExpr::Of(reader_.NewAxis(shape[axis])));
@@ -46,7 +71,7 @@ IndexExpr RotationReader::Channel(int of_pair) const {
 }
 
 // The element of a value that is broadcast to the shape.
-Element RotationReader::At(Value* value, int of_pair) {
+Element RotationReader::Placed(Value* value, int of_pair) const {
   const auto& shape = value->shape();
   Element element{value, {}};
   if (!shape || shape->rank() > kRank) return element;
@@ -56,7 +81,18 @@ Element RotationReader::At(Value* value, int of_pair) {
   for (int axis = 0; axis < shape->rank(); ++axis) {
     if ((*shape)[axis] == Dim(1)) element.at[axis] = IndexExpr();
   }
-  return reader_.Source(element);
+  return element;
+}
+
+// The first channel's, not followed through a Gather from a constant.
+Element RotationReader::Shown(Value* value) {
+  Element shown = Placed(value, 0);
+  while (const Node* node = shown.producer()) {
+    const Element next = reader_.OneStep(shown);
+    if ((node->Is("Gather") && node->input(0)->IsConstant()) || next.Key() == shown.Key()) break;
+    shown = next;
+  }
+  return shown;
 }
 
 std::optional<Rotation> RotationReader::ReadTerms(const RotationTerms& terms) {
@@ -66,8 +102,8 @@ std::optional<Rotation> RotationReader::ReadTerms(const RotationTerms& terms) {
   for (const bool interleaved : {true, false}) {
     interleaved_ = interleaved;
     if (!IsTurned(terms)) continue;
-    const auto cos = ReadTable(At(terms.cos, 0), At(terms.cos, 1));
-    const auto sin = ReadTable(At(terms.sin, 0), At(terms.sin, 1));
+    const auto cos = ReadTable(At(terms.cos, 0), At(terms.cos, 1), Shown(terms.cos));
+    const auto sin = ReadTable(At(terms.sin, 0), At(terms.sin, 1), Shown(terms.sin));
     if (!cos || !sin || cos->tokens != sin->tokens) return std::nullopt;
     std::vector<IndexExpr> at = at_;
     at.push_back(IndexExpr::Of(channel_));
@@ -89,16 +125,52 @@ bool RotationReader::AreSame(const Element& a, const Element& b) {
   if (a.Key() == b.Key()) return true;
   if (++compared_ > kMostCompared) return false;
   const Node* node = a.producer();
-  if (a.value != b.value || !IsElementwise(node)) return false;
+  if (a.value != b.value) return false;
+  if (a.value->IsConstant()) return HoldTheSame(a, b);
+  if (!IsElementwise(node)) return false;
   for (int i = 0; i < node->num_inputs(); ++i) {
     if (!AreSame(reader_.Operand(a, i), reader_.Operand(b, i))) return false;
   }
   return true;
 }
 
+// Whether a constant table holds the same at both for every pair, wherever its other axes stand: one
+// that has the cosines of both channels of a pair has them twice.
+bool RotationReader::HoldTheSame(const Element& a, const Element& b) {
+  const Tensor& table = *a.value->initializer();
+  const int rank = table.rank();
+  const int64_t pairs = *pair_->extent.constant();
+  const bool whole_bytes = table.size() > 0 && table.byte_size() % table.size() == 0;
+  if (!whole_bytes || static_cast<int>(a.at.size()) != rank) return false;
+  // Places of each axis at which both are compared: all of them, or one for each pair.
+  std::vector<Places> places(rank);
+  for (int axis = 0; axis < rank; ++axis) {
+    const int64_t length = table.dims()[axis];
+    if (a.at[axis].Key() == b.at[axis].Key()) {
+      for (int64_t i = 0; i < length; ++i) places[axis].emplace_back(i, i);
+      continue;
+    }
+    for (int64_t pair = 0; pair < pairs; ++pair) {
+      const auto at = [&](const IndexExpr& index) {
+        const Dim step = pairs_.empty() ? Dim(0) : index.Step(pair_at_);
+        const auto number = (index - pair_at_.Times(step)).number();
+        const auto place = step.constant();
+        return number && place ? *number + pair * *place : int64_t{-1};
+      };
+      const int64_t first = at(a.at[axis]), second = at(b.at[axis]);
+      if (std::min(first, second) < 0 || std::max(first, second) >= length) return false;
+      places[axis].emplace_back(first, second);
+    }
+  }
+  const auto [it, is_new] =
+      equal_columns_.try_emplace(StrCat(pairs, " ", a.Key(), " ", b.Key()), false);
+  if (is_new) it->second = SameAt(table, places);
+  return it->second;
+}
+
 // The same number for both channels of a pair and all heads.
-std::optional<RotationTable> RotationReader::ReadTable(const Element& first,
-                                                       const Element& second) {
+std::optional<RotationTable> RotationReader::ReadTable(const Element& first, const Element& second,
+                                                       const Element& shown) {
   compared_ = 0;
   if (first.at.empty() || !AreSame(first, second)) return std::nullopt;
   const auto mentions = [&](int axis) {
@@ -106,7 +178,8 @@ std::optional<RotationTable> RotationReader::ReadTable(const Element& first,
     return symbol && first.Mentions(symbol);
   };
   if (mentions(1) && mentions(2)) return std::nullopt;
-  return RotationTable{first, at_[0].symbol() != nullptr && !mentions(0), mentions(1) ? 1 : 2};
+  return RotationTable{first, shown, at_[0].symbol() != nullptr && !mentions(0),
+                       mentions(1) ? 1 : 2};
 }
 
 // A product, in both orders of its factors.
@@ -159,8 +232,8 @@ std::optional<Rotation> RotationReader::ReadProducts(const Element& first, const
     for (const Product& crossed : ProductsOf(reader_.Operand(first, 1))) {
       if (!IsCrossedSum(second, straight, crossed)) continue;
       const auto x = WholeOf(straight, crossed);
-      const auto cos = ReadTable(straight.factor, straight.factor);
-      const auto sin = ReadTable(crossed.factor, crossed.factor);
+      const auto cos = ReadTable(straight.factor, straight.factor, straight.factor);
+      const auto sin = ReadTable(crossed.factor, crossed.factor, crossed.factor);
       if (!x || !cos || !sin || cos->tokens != sin->tokens) continue;
       return Rotation{*x, *cos, *sin, interleaved_};
     }
@@ -222,12 +295,15 @@ std::optional<Element> RotationReader::WholeSource(const Element& first, const E
 }
 
 absl::StatusOr<Value*> RotationReader::ArrangedTable(GraphBuilder& builder,
-                                                     const RotationTable& table) {
-  Layout layout(builder, {table.row.value});
-  const AxisSymbols tokens = Axis(table.tokens);
-  if (!table.shared) return layout.GatheredPart(table.row, {Axis(0), tokens, pairs_});
-  PF_ASSIGN_OR_RETURN(Value * once, layout.GatheredPart(table.row, {{}, tokens, pairs_}));
-  return once;
+                                                     const RotationTable& table,
+                                                     std::vector<Value*> sizes) {
+  sizes.insert(sizes.begin(), table.row.value);
+  Layout layout(builder, std::move(sizes));
+  const AxisSymbols sequences = table.shared ? AxisSymbols{} : Axis(0);
+  const std::vector<AxisSymbols> axes = {sequences, Axis(table.tokens), pairs_};
+  const auto rows = layout.GatheredRows(table.row, axes);
+  // Numbers of rows that are computed somehow are taken as they are.
+  return rows.ok() ? rows : layout.GatheredPart(table.shown, axes);
 }
 
 absl::StatusOr<Value*> RotationReader::ArrangedRows(GraphBuilder& builder,

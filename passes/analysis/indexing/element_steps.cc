@@ -205,12 +205,12 @@ bool IndexingAnalysis::StepExpand(Element& element) {
 bool IndexingAnalysis::StepTile(Element& element) {
   const Node& node = *element.producer();
   const auto& from = node.input(0)->shape();
-  const auto repeats = KnownInts(node.input(1), contents_);
+  const auto repeats = KnownDims(node.input(1), contents_);
   if (!from || !repeats || repeats->size() != element.at.size()) return false;
   std::vector<IndexExpr> at = element.at;
   for (int axis = 0; axis < from->rank(); ++axis) {
     const Dim& dim = (*from)[axis];
-    if ((*repeats)[axis] == 1 || IsOne(dim)) continue;
+    if (IsOne((*repeats)[axis]) || IsOne(dim)) continue;
     if (!dim.known()) return false;
     at[axis] = DivMod(at[axis], dim).second;
   }

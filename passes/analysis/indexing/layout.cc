@@ -65,6 +65,26 @@ std::vector<int> PlacesOf(const AxisSymbols& symbols, const IndexSymbolPtr& symb
   return {};
 }
 
+// The integers of a tensor that an axis is at, or its own places where those are a part of it; null for
+// an index that is neither, or an axis as it stands.
+IndexSymbolPtr RowsAt(const Element& element, int axis) {
+  using Kind = IndexSymbol::Kind;
+  const IndexExpr& index = element.at[axis];
+  const IndexSymbolPtr symbol = (index - IndexExpr(index.constant())).symbol();
+  if (!symbol) return nullptr;
+  const bool load = symbol->kind == Kind::kLoad && IsInteger(symbol->tensor->dtype());
+  const bool part = symbol->kind == Kind::kAxis && !IsPart(*symbol) &&
+                    !DigitsOf(index, (*element.value->shape())[axis]).ok();
+  return load || part ? symbol : nullptr;
+}
+
+bool GathersRows(const Element& element) {
+  for (int axis = 0; axis < static_cast<int>(element.at.size()); ++axis) {
+    if (RowsAt(element, axis)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 absl::StatusOr<Digits> DigitsOf(const IndexExpr& index, const Dim& dim) {
@@ -158,6 +178,71 @@ absl::StatusOr<Value*> Layout::GatheredPart(Element element, const std::vector<A
   }
   for (int axis = 0; axis < static_cast<int>(element.at.size()); ++axis) Cut(element, axis);
   return Gathered(element, axes);
+}
+
+absl::StatusOr<Value*> Layout::GatheredRows(Element element, const std::vector<AxisSymbols>& axes) {
+  if (!element.value->shape()) {
+    return MatchFailure(*element.value, ": its shape is not known");
+  }
+  for (int axis = 0; axis < static_cast<int>(element.at.size()); ++axis) Cut(element, axis);
+  if (GathersRows(element)) DropUnitAxes(element);
+  for (int axis = static_cast<int>(element.at.size()) - 1; axis >= 0; --axis) {
+    PF_RETURN_IF_ERROR(GatherRows(element, axis, axes));
+  }
+  return Gathered(element, axes);
+}
+
+// What rows are gathered from is a matrix then, however it is stored.
+void Layout::DropUnitAxes(Element& element) {
+  std::vector<int64_t> lengths;
+  std::vector<IndexExpr> at;
+  const Shape& shape = *element.value->shape();
+  if (!shape.constant()) return;
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    if (shape[axis] == Dim(1)) continue;
+    lengths.push_back(shape[axis].constant().value_or(-1));
+    at.push_back(element.at[axis]);
+  }
+  if (at.size() == element.at.size()) return;
+  const std::vector<Dim> dims(lengths.begin(), lengths.end());
+  element = {builder_.Reshape(element.value, lengths), std::move(at)};
+  element.value->set_shape(Shape(dims));
+}
+
+// Replaces an axis by those that its rows run over.
+absl::Status Layout::GatherRows(Element& element, int axis, const std::vector<AxisSymbols>& axes) {
+  const IndexExpr index = element.at[axis];
+  const IndexSymbolPtr symbol = RowsAt(element, axis);
+  if (!symbol) return absl::OkStatus();
+  Shape shape = *element.value->shape();
+  std::vector<AxisSymbols> over;
+  std::vector<IndexExpr> at;
+  std::vector<Dim> lengths;
+  for (const AxisSymbols& symbols : axes) {
+    for (const IndexSymbolPtr& each : symbols) {
+      if (!index.Mentions(each->key)) continue;
+      over.push_back({each});
+      at.push_back(IndexExpr::Of(each));
+      lengths.push_back(each->extent);
+    }
+  }
+  Value* rows = nullptr;
+  if (symbol->kind == IndexSymbol::Kind::kLoad) {
+    PF_ASSIGN_OR_RETURN(rows, Gathered({symbol->tensor, symbol->args}, over));
+  } else {
+    PF_ASSIGN_OR_RETURN(Value * size, Size(symbol->extent));
+    rows = builder_.Add("Range", {builder_.Int(0), size, builder_.Int(1)});
+  }
+  if (index.constant().constant() != 0) {
+    PF_ASSIGN_OR_RETURN(Value * first, Size(index.constant()));
+    rows = builder_.Add("Add", {builder_.Cast(rows, DataType::kInt64), first});
+  }
+  element.value = builder_.Add("Gather", {element.value, rows}, "axis", int64_t{axis});
+  auto& dims = shape.dims();
+  dims.insert(dims.erase(dims.begin() + axis), lengths.begin(), lengths.end());
+  element.value->set_shape(std::move(shape));
+  element.at.insert(element.at.erase(element.at.begin() + axis), at.begin(), at.end());
+  return absl::OkStatus();
 }
 
 void Layout::Cut(Element& element, int axis) {

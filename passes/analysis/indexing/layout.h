@@ -25,6 +25,9 @@ class Layout {
   absl::StatusOr<Value*> Gathered(const Element& element, const std::vector<AxisSymbols>& axes);
   // The same of an element that runs over a part of axes of known lengths.
   absl::StatusOr<Value*> GatheredPart(Element element, const std::vector<AxisSymbols>& axes);
+  // The same of an element that also stands at rows which another tensor of integers holds, or at a
+  // part of the rows of a table: those are gathered.
+  absl::StatusOr<Value*> GatheredRows(Element element, const std::vector<AxisSymbols>& axes);
   // The way back: `value`, whose axes are `axes`, as `element` shows it (its value gives the
   // shape).
   absl::StatusOr<Value*> Spread(Value* value, const std::vector<AxisSymbols>& axes,
@@ -40,6 +43,8 @@ class Layout {
  private:
   absl::StatusOr<Value*> SizeVector(const Dim& dim);
   void Cut(Element& element, int axis);
+  void DropUnitAxes(Element& element);
+  absl::Status GatherRows(Element& element, int axis, const std::vector<AxisSymbols>& axes);
 
   GraphBuilder& builder_;
   std::vector<Value*> sizes_;

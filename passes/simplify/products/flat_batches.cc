@@ -52,21 +52,23 @@ class HeadsWriter {
       const std::vector<int64_t> swap_last = {0, 1, 3, 2};
       return peephole_.AddNode(node_, "Transpose", {heads}, {{"perm", swap_last}});
     }
+    // One by one, so that sizes that inputs have too are read from these.
+    Value* with_heads = const_cast<Value*>(like);
     Value* target = peephole_.AddNode(
-        node_, "Concat", {Dims(const_cast<Value*>(like), 0, 2), Dims(flat, 1, 3)}, {{"axis", 0}});
+        node_, "Concat", {Size(with_heads, 0), Size(with_heads, 1), Size(flat, 1), Size(flat, 2)},
+        {{"axis", 0}});
     return peephole_.AddNode(node_, "Reshape", {flat, target});
   }
 
   // Of a product, those of what it is of: the product itself may be fused away.
-  Value* Dims(Value* value, int begin, int end) {
+  Value* Size(Value* value, int axis) {
     const Node* product = value->producer();
     const Shape* from = product && product->Is("MatMul") ? ShapeOf(product->input(0)) : nullptr;
     const Shape* to = ShapeOf(value);
-    const auto same = [&](int axis) { return ProvablyEqual((*from)[axis], (*to)[axis]); };
-    if (from && to && from->rank() == to->rank() && same(begin) && same(end - 1)) {
-      return Dims(product->input(0), begin, end);
+    if (from && to && from->rank() == to->rank() && ProvablyEqual((*from)[axis], (*to)[axis])) {
+      return Size(product->input(0), axis);
     }
-    return peephole_.AddNode(node_, "Shape", {value}, {{"start", begin}, {"end", end}});
+    return peephole_.AddNode(node_, "Shape", {value}, {{"start", axis}, {"end", axis + 1}});
   }
 
  private:
@@ -155,7 +157,8 @@ bool ProductOfFlatBatches(Node& node, Peephole& peephole) {
   if (!a || !b) return false;
   Value* product = peephole.AddNode(node, "MatMul", {a, b});
   Value* target = peephole.AddNode(
-      node, "Concat", {writer.Dims(node.input(0), 0, 2), writer.Dims(node.input(1), 2, 3)},
+      node, "Concat",
+      {writer.Size(node.input(0), 0), writer.Size(node.input(0), 1), writer.Size(node.input(1), 2)},
       {{"axis", 0}});
   return peephole.ReplaceByNode(node, "Reshape", {product, target});
 }
