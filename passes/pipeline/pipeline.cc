@@ -113,8 +113,6 @@ void Recognise(Passes& passes) {
   passes.Add(RecogniseLastAxesTranspose());
   // Recognises keys that two scatters fill, as DeepSeek exports have them.
   passes.Add(RecogniseFilledConcat());
-  // Gives attention that is scaled by the share of its keys beside sinks the sinks as scores.
-  passes.Add(EmbeddedRulePass("sink-gate"));
   // Brings variants of masks and heads to the form that the next pass matches.
   passes.Add(RecogniseAttentionForms());
   // Recognises written-out scaled dot-product attention with any mask.

@@ -212,7 +212,7 @@ TEST(RuleText, FilesOfTheTreeParse) {
     const auto rules = Must(ParseRules({StrCat(pass->name(), ".rules.txt"), text}));
     EXPECT_EQ(rules.size(), pass->rules().size());
   }
-  EXPECT_EQ(files, 11);
+  EXPECT_EQ(files, 10);
 }
 
 TEST(RuleText, DescribesItsRules) {
