@@ -1,6 +1,7 @@
 #include "pagefuse/base/new_file.h"
 
 #include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -35,12 +36,33 @@ std::string Followed(std::string path) {
   return path;
 }
 
+// The number of the open file that /dev/stdout, /dev/fd/N and the like are another name of; -1 for
+// other paths.
+int DescriptorOf(std::string path) {
+  constexpr int kMostLinks = 8;
+  for (int i = 0; i < kMostLinks; ++i) {
+    for (const char* folder : {"/proc/self/fd/", "/dev/fd/"}) {
+      if (!path.starts_with(folder)) continue;
+      const std::string number = path.substr(std::strlen(folder));
+      const bool digits = !number.empty() && number.find_first_not_of("0123456789") == number.npos;
+      return digits && number.size() < 9 ? std::stoi(number) : -1;
+    }
+    char target[PATH_MAX];
+    const ssize_t length = readlink(path.c_str(), target, sizeof(target));
+    if (length <= 0 || length == sizeof(target)) return -1;
+    const std::string next(target, static_cast<size_t>(length));
+    path = next.starts_with('/') ? next : FolderOf(path) + "/" + next;
+  }
+  return -1;
+}
+
 // By which a file without a name gets one.
 std::string LinkOf(int fd) { return StrCat("/proc/self/fd/", fd); }
 
 }  // namespace
 
 bool IsSpecialFile(const std::string& path) {
+  if (DescriptorOf(path) >= 0) return true;
   struct stat status;
   return stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode);
 }
@@ -79,7 +101,10 @@ absl::Status NewFile::OpenNamed() {
 
 absl::Status NewFile::Open() {
   if (special_) {
-    fd_ = open(path_.c_str(), O_WRONLY | O_CLOEXEC);
+    // Behind what was written to an open file, not over it.
+    const int open_file = DescriptorOf(path_);
+    fd_ = open_file >= 0 ? fcntl(open_file, F_DUPFD_CLOEXEC, 0)
+                         : open(path_.c_str(), O_WRONLY | O_CLOEXEC);
     return fd_ < 0 ? Failure("open") : absl::OkStatus();
   }
 #if defined(O_TMPFILE)

@@ -51,7 +51,8 @@ class NewFile {
   bool moved_ = false;
 };
 
-// Devices and pipes are written where they are: a file that took their place would end them.
+// Devices, pipes and names of open files, as /dev/stdout is one, are written where they are: a file
+// that took their place would end them.
 bool IsSpecialFile(const std::string& path);
 
 // What Open of such a file would say, or that a folder has its name, before there is anything to

@@ -5,6 +5,9 @@
 #include <iterator>
 #include <set>
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include "gtest/gtest.h"
 #include <sys/stat.h>
 
@@ -124,6 +127,27 @@ TEST_F(NewFileTest, WritesWhereALinkLeads) {
   ASSERT_TRUE(WriteWholeFile(Path("link"), "newer").ok());
   EXPECT_TRUE(fs::is_symlink(folder_ / "link"));
   EXPECT_EQ(Content("target"), "newer");
+}
+
+// As /dev/stdout leads to what standard output is redirected to.
+TEST_F(NewFileTest, WritesBehindWhatAnOpenFileHasWhereALinkLeadsToIt) {
+  const int fd = open(Path("printed").c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+  ASSERT_GE(fd, 0);
+  fs::create_symlink("/proc/self/fd/" + std::to_string(fd), folder_ / "out");
+  ASSERT_EQ(write(fd, "before ", 7), 7);
+  EXPECT_TRUE(CheckNewFile(Path("out")).ok());
+  EXPECT_TRUE(WriteWholeFile(Path("out"), "it ").ok());
+  NewFile file(Path("out"));
+  Fill(file, "too ");
+  EXPECT_TRUE(NewFile::Commit({&file}).ok());
+  ASSERT_EQ(write(fd, "after", 5), 5);
+  // One whose name is gone is written as well.
+  fs::remove(folder_ / "printed");
+  EXPECT_TRUE(WriteWholeFile(Path("out"), "more").ok());
+  EXPECT_EQ(lseek(fd, 0, SEEK_CUR), 23);
+  close(fd);
+  EXPECT_TRUE(fs::is_symlink(folder_ / "out"));
+  EXPECT_EQ(Files(), std::set<std::string>{"out"});
 }
 
 TEST_F(NewFileTest, LeavesZerosBetween) {
