@@ -75,9 +75,9 @@ absl::Status CheckValue(const TurboQuantFormat& format, const std::vector<float>
 // With the cache and the keys or values that it belongs to, which say the layer.
 absl::Status OfCache(const KernelArgs& args, int input, const absl::Status& status) {
   if (status.ok()) return status;
-  return absl::DataLossError(
-      StrCat("the cache \"", args.node->input(kIn["kv_cache"])->name(), "\" for \"",
-             args.node->input(input)->name(), "\": ", StdView(status.message())));
+  return absl::DataLossError(StrCat("the cache \"", args.node->input(kIn["kv_cache"])->name(),
+                                    "\" for \"", args.node->input(input)->name(),
+                                    "\": ", StdView(status.message())));
 }
 
 absl::Status CheckRows(const KernelArgs& args, const TurboQuantInsertCall& call) {
