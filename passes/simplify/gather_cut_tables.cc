@@ -5,9 +5,9 @@
 //     =>  rows = Gather (table, Range (s, e))
 //
 // A slice ends where the table ends, so that nothing is known of how many rows it has. But beside x
-// an elementwise op takes as many rows as x has, and a table cut short has fewer, and more than
-// one: what runs has e - s rows, and those that are gathered are provably as many. Axes that are
-// cut one after the other are cuts of one table too.
+// an elementwise op takes as many rows as x has, and a table cut short has fewer: what runs has
+// e - s rows, and those that are gathered are provably as many. Axes that are cut one after the
+// other are cuts of one table too.
 #include <algorithm>
 #include <optional>
 #include <vector>
@@ -45,7 +45,8 @@ bool IsElementwise(const Node& node) {
 // is not followed.
 std::optional<int> AxisBehind(const Use& use, int axis, const SymbolicContents& contents) {
   const Node& node = *use.node;
-  if (node.Is("Cast") || node.Is("Identity") || node.Is("Neg")) return axis;
+  if (IsAnyOf(node, {"Cast", "Identity", "Neg"})) return axis;
+  if (node.Is("GatherElements") && use.index == 1) return axis;
   if (node.Is("Gather") && use.index == 1 && node.input(0)->shape()) {
     return axis +
            static_cast<int>(NormalAxis(IntOr(node, "axis", 0), node.input(0)->shape()->rank()));
@@ -81,13 +82,25 @@ Beside OperandsBeside(const Node& node, const AxisOf& rows, const Dim& length,
   return beside;
 }
 
-// True if everything that reads the rows takes `length` of them. `uses_left`: how many readers more
-// are looked at; one that reads a value twice is two.
+// Whether rows are repeated to `length` of them, unless they are as many: one row is.
+bool IsExpandedTo(const Node& node, const AxisOf& rows, const Dim& length,
+                  const SymbolicContents& contents) {
+  const auto sizes = node.Is("Expand") ? contents.find(node.input(1)) : contents.end();
+  const int from_end = rows.value->shape()->rank() - rows.axis;
+  if (sizes == contents.end() || static_cast<int>(sizes->second.size()) < from_end) return false;
+  return ProvablyEqual(*(sizes->second.end() - from_end), length);
+}
+
+// True if everything that reads the rows takes `length` of them; who asks for their number besides
+// gets that. `uses_left`: how many readers more are looked at; one that reads a value twice is two.
 bool IsReadByLength(const Value* rows, int axis, const Dim& length,
                     const SymbolicContents& contents, int& uses_left) {
-  if (rows->is_output() || rows->uses().empty() || !rows->shape()) return false;
+  const auto asks = [](const Use& use) { return use.node->Is("Shape"); };
+  if (rows->is_output() || !rows->shape() || std::ranges::all_of(rows->uses(), asks)) return false;
   return std::ranges::all_of(rows->uses(), [&](const Use& use) {
+    if (asks(use)) return true;
     if (--uses_left < 0) return false;
+    if (use.index == 0 && IsExpandedTo(*use.node, {rows, axis}, length, contents)) return true;
     auto behind = AxisBehind(use, axis, contents);
     if (IsElementwise(*use.node)) {
       const Beside beside = OperandsBeside(*use.node, {rows, axis}, length, contents);
@@ -99,13 +112,12 @@ bool IsReadByLength(const Value* rows, int axis, const Dim& length,
   });
 }
 
-// True if the slice runs only where the table goes as far as `end`. From another start than the
-// first row, a single row could be left, which would be repeated.
-bool EndsInside(const Cut& cut, const std::vector<Cut>& cuts) {
-  return std::ranges::any_of(cuts, [&](const Cut& other) {
-    return other.start.constant() == 0 && other.whole == cut.whole &&
-           ProvablyEqual(other.end, cut.end);
-  });
+// False if the table is cut to one row in every run: that row is repeated. Where a run says the start,
+// one row may be left at the table's end; a run that would repeat it for several tokens ends with an
+// error of the Gather, as one does that goes further.
+bool HasRows(const Cut& cut) {
+  const auto start = cut.start.constant();
+  return !start || cut.whole - *start > 1;
 }
 
 // The constant that Slices cut one after the other, the last one first; null if there is none, or
@@ -150,9 +162,7 @@ CutTable CutsOf(Node& slice, const SymbolicContents& contents) {
                             each->input(Slice::kEnds), static_cast<int64_t>(i)});
     }
   }
-  const bool inside =
-      std::ranges::all_of(found.cuts, [&](const Cut& cut) { return EndsInside(cut, found.cuts); });
-  return inside ? found : CutTable{};
+  return std::ranges::all_of(found.cuts, HasRows) ? found : CutTable{};
 }
 
 Value* Scalar(GraphBuilder& builder, Value* list, int64_t place) {

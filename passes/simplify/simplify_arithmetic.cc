@@ -2,6 +2,7 @@
 // with the same bits.
 #include <utility>
 
+#include "pagefuse/ir/tensor/absent_tensor.h"
 #include "pagefuse/passes/edit/constants.h"
 #include "pagefuse/passes/edit/ports.h"
 #include "pagefuse/passes/simplify/arithmetic_rules.h"
@@ -208,6 +209,19 @@ bool GatherElementsToGather(Node& node, Peephole& peephole) {
   return peephole.ReplaceByNode(node, "Gather", {node.input(0), index}, {{"axis", 0}});
 }
 
+// Whatever is taken of numbers that are all the same is that number, as types of tokens are.
+bool GatherElementsOfOneNumber(Node& node, Peephole& peephole) {
+  const Tensor* data = ConstantOf(node.input(0));
+  if (!data || data->dtype() != DataType::kInt64 || data->size() == 0 || IsAbsent(*data)) {
+    return false;
+  }
+  const int64_t number = data->values<int64_t>()[0];
+  if (!IsFilledWith(*data, static_cast<double>(number))) return false;
+  Value* shape = peephole.AddNode(node, "Shape", {node.input(1)});
+  Value* scalar = peephole.Constant("number", Tensor::Scalar<int64_t>(number));
+  return peephole.ReplaceByNode(node, "Expand", {scalar, shape});
+}
+
 // A list as a row, transposed, is the list as a column.
 bool TransposedRowToColumn(Node& node, Peephole& peephole) {
   Node* row = node.input(0) == nullptr ? nullptr : node.input(0)->producer();
@@ -248,6 +262,7 @@ std::unique_ptr<Pass> SimplifyArithmetic() {
        {"where-to-max", "Where", WhereToMax},
        {"where-to-cast", "Where", WhereToCast},
        {"gather-nd-to-gather", "GatherND", GatherNdToGather},
+       {"gather-elements-of-one-number", "GatherElements", GatherElementsOfOneNumber},
        {"gather-elements-to-gather", "GatherElements", GatherElementsToGather},
        {"transposed-row-to-column", "Transpose", TransposedRowToColumn}});
 }
