@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -152,6 +153,22 @@ EngineOptions StoredAsItIs(const EngineOptions& options) {
   }
   UseWeights({}, plain.session);
   return plain;
+}
+
+double SquaredDistance(const LogitRows& a, const LogitRows& b) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  if (a.size() != b.size()) return kInfinity;
+  double sum = 0;
+  for (size_t row = 0; row < a.size(); ++row) {
+    if (a[row].size() != b[row].size()) return kInfinity;
+    for (size_t i = 0; i < a[row].size(); ++i) {
+      const float x = a[row][i], y = b[row][i];
+      if (Same(x, y)) continue;
+      if (!std::isfinite(x) || !std::isfinite(y)) return kInfinity;
+      sum += std::pow(static_cast<double>(x) - y, 2);
+    }
+  }
+  return sum;
 }
 
 std::string RowsDifference(const LogitRows& expected, const LogitRows& got,

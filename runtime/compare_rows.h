@@ -27,6 +27,9 @@ std::optional<RowTolerance> StoredTolerance(const EngineOptions& options);
 // The options without those formats.
 EngineOptions StoredAsItIs(const EngineOptions& options);
 
+// Infinite where the rows are not of the same sizes, or one has a number where the other has none.
+double SquaredDistance(const LogitRows& a, const LogitRows& b);
+
 // Empty where all rows are equal, else the first difference: `behind 2 more tokens: logit 17:
 // expected 0.5, got 0.7`.
 std::string RowsDifference(const LogitRows& expected, const LogitRows& got,

@@ -36,16 +36,42 @@ const Value* CountedInput(const Value* value) {
   return nullptr;
 }
 
+// The number that all elements of the value are, unknown if they are not known to be the same.
+// `sequence`: new tokens, of which there is one at least where anything is computed.
+Dim NumberOfAll(const Value* value, const Dim& sequence, const SymbolicContents& contents) {
+  IndexingAnalysis reader(contents, Trust::kNothing);
+  reader.Assume({IndexExpr(sequence - Dim(1))});
+  const auto places = reader.Places(const_cast<Value*>(value));
+  const IndexExpr number = places.ok() ? reader.ReadIndex(*places) : IndexExpr(Dim::Unknown());
+  return number.is_constant() ? number.constant() : Dim::Unknown();
+}
+
+// True if each row has all tokens before the new ones and these as keys, whatever a mask says.
+bool CountsAll(const Node& node, const SymbolicContents& contents) {
+  const Value* past = node.input(Gqa::kPastKey);
+  const auto& query = node.input(Gqa::kQuery)->shape();
+  if (!query || query->rank() != 3 || (past && (!past->shape() || past->shape()->rank() != 4))) {
+    return false;
+  }
+  const Dim& sequence = (*query)[1];
+  const Dim all = (past ? (*past->shape())[2] : Dim(0)) + sequence;
+  return ProvablyEqual(NumberOfAll(node.input(Gqa::kLengths), sequence, contents), all - Dim(1)) &&
+         ProvablyEqual(NumberOfAll(node.input(Gqa::kTotal), sequence, contents), all);
+}
+
 // Lengths count the ones of a mask less one, and the total is the mask's length; or both are inputs
-// that nothing else reads. The mask, null for inputs.
+// that nothing else reads; or they are those of all tokens. The mask, null if there is none.
 absl::StatusOr<const Value*> ReadLengths(const Node& node, const SymbolicContents& contents) {
   const Value* lengths = node.input(Gqa::kLengths);
   const Value* total = node.input(Gqa::kTotal);
   if (!lengths || !total) return Unfit(node, "its lengths are missing");
   if (lengths->is_input() && total->is_input()) return nullptr;
+  if (CountsAll(node, contents)) return nullptr;
   const Value* mask = CountedInput(lengths);
   if (!mask || !mask->shape() || mask->shape()->rank() != 2) {
-    return Unfit(node, StrCat("\"", lengths->name(), "\" is not counted from a mask [B, T]"));
+    return Unfit(node, StrCat("\"", lengths->name(),
+                              "\": expected the ones of a mask [B, T], or all "
+                              "tokens, less one"));
   }
   const Dim length = (*mask->shape())[1];
   IndexingAnalysis reader(contents, Trust::kNothing);
@@ -176,8 +202,10 @@ class Lowering {
 
   // As many keys as the mask has ones, less the new tokens.
   static absl::StatusOr<Dim> PastOf(const Node& node, const Site& site) {
-    if (!site.lengths) return Dim::Unknown();
-    if (!node.input(Gqa::kPastKey)) return Dim(0);
+    const Value* given = node.input(Gqa::kPastKey);
+    if (!site.lengths && node.input(Gqa::kLengths)->is_input()) return Dim::Unknown();
+    if (!given) return Dim(0);
+    if (!site.lengths) return (*given->shape())[2];
     const Dim past = (*site.lengths->shape())[1] - site.sequence;
     if (past.constant() != 0) return past;
     return Unfit(
@@ -185,10 +213,12 @@ class Lowering {
   }
 
   absl::Status CheckSameLengths(const Node& first, const Node& node) const {
-    const bool same = sites_.at(&first).lengths
-                          ? sites_.at(&first).lengths == sites_.at(&node).lengths
-                          : first.input(Gqa::kLengths) == node.input(Gqa::kLengths) &&
-                                first.input(Gqa::kTotal) == node.input(Gqa::kTotal);
+    const Site &a = sites_.at(&first), &b = sites_.at(&node);
+    const bool same_inputs = first.input(Gqa::kLengths) == node.input(Gqa::kLengths) &&
+                             first.input(Gqa::kTotal) == node.input(Gqa::kTotal);
+    // Without masks, lengths of all tokens are the same if the pasts are.
+    const bool same =
+        a.lengths == b.lengths && (a.lengths || same_inputs || ProvablyEqual(a.past, b.past));
     if (same) return absl::OkStatus();
     return Unfit(node,
                  StrCat("\"", node.input(Gqa::kLengths)->name(), "\": expected the lengths that ",

@@ -15,6 +15,8 @@
 #include "pagefuse/passes/paging/past_ledger.h"
 #include "pagefuse/passes/paging/sink_attention.h"
 #include "pagefuse/passes/paging/static_caches.h"
+#include "pagefuse/passes/pass.h"
+#include "pagefuse/passes/recognise/recognise.h"
 
 namespace pagefuse {
 namespace {
@@ -297,6 +299,16 @@ absl::Status CheckRanks(const Graph& graph) {
   return absl::OkStatus();
 }
 
+// Angles of a table that the graph computes of all places, where rows are gathered by positions, are
+// those of the positions.
+absl::Status ComputeRotationsByPosition(Model& model, SymbolicContents& contents) {
+  PassContext context;
+  context.contents = std::move(contents);
+  const absl::Status status = RecogniseTableRows()->Run(model, context).status();
+  contents = std::move(context.contents);
+  return status;
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<PagedAttentionSite>> FindPagedAttention(Model& model,
@@ -313,7 +325,10 @@ absl::StatusOr<std::vector<PagedAttentionSite>> FindPagedAttention(Model& model,
   if (packed_lengths) PF_RETURN_IF_ERROR(infer());
   const GroupedAttentionNotes notes{pasts, extras, packed_lengths};
   PF_ASSIGN_OR_RETURN(const bool grouped, LowerGroupedAttention(model, contents, notes));
-  if (grouped) PF_RETURN_IF_ERROR(infer());
+  if (grouped) {
+    PF_RETURN_IF_ERROR(infer());
+    PF_RETURN_IF_ERROR(ComputeRotationsByPosition(model, contents));
+  }
   PF_RETURN_IF_ERROR(CheckRanks(*model.graph));
   PF_RETURN_IF_ERROR(LowerCompressedAttention(model, contents, extras));
   PF_RETURN_IF_ERROR(LowerSinkAttention(model, contents, extras));

@@ -1,6 +1,7 @@
 // A rewritten decoder is compared with its export before it serves a token.
 #include "pagefuse/runtime/rewrite_check.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -11,11 +12,14 @@
 #include "must.h"
 #include "tiny_decoder.h"
 
+#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/text/text.h"
 #include "pagefuse/ops/infer/infer.h"
+#include "pagefuse/ops/kernels/numeric/small_float.h"
 #include "pagefuse/runtime/build_id.h"
 #include "pagefuse/runtime/compare_rows.h"
 #include "pagefuse/runtime/decoder.h"
+#include "pagefuse/runtime/float_form.h"
 #include "pagefuse/runtime/verdict_store.h"
 
 namespace pagefuse {
@@ -106,6 +110,76 @@ TEST(ProbesTest, CoverEdgesAndIds) {
     EXPECT_TRUE(lengths.contains(length)) << length;
 }
 
+// ---- 16-bit floats ----
+
+// The tiny decoder in float16, whose logits are rounded to quarters by what they are added to.
+Model HalfDecoder() {
+  Model model = TinyDecoder();
+  Graph& graph = *model.graph;
+  for (Value* value : graph.initializers()) {
+    if (value->dtype() != DataType::kFloat) continue;
+    const std::span<const float> numbers = value->initializer()->values<float>();
+    Tensor half = Must(Tensor::Allocate(DataType::kFloat16, value->initializer()->dims()));
+    std::ranges::transform(numbers, half.mutable_values<Float16>().begin(),
+                           [](float number) { return Float16(number); });
+    value->set_dtype(DataType::kFloat16);
+    graph.SetInitializer(value, std::move(half));
+  }
+  Tensor offset = Must(Tensor::Allocate(DataType::kFloat16, {}));
+  offset.mutable_values<Float16>()[0] = Float16(256.0f);
+  Value* far = graph.AddValue("far");
+  Value* near = graph.AddValue("near", DataType::kFloat16, graph.outputs()[0]->shape());
+  Value* c = graph.AddInitializer("c", std::move(offset));
+  graph.AddNode("", "Add", {graph.outputs()[0], c}, {far});
+  graph.AddNode("", "Sub", {far, c}, {near});
+  graph.outputs()[0]->set_dtype(DataType::kFloat16);
+  graph.ReplaceOutput(0, near);
+  return model;
+}
+
+RewriteVerdict VerdictUnder(const std::string& replacement, const RewriteCheckOptions& check = {}) {
+  EngineOptions options;
+  options.session.pipeline.rules = {
+      {.path = "planted.rules.txt",
+       .text = StrCat("# rule: planted\n# before: rms-norm\n"
+                      "(x, c) => (y) { far = Add (x, c) y = Sub (far, c) }\n# ---- after\n"
+                      "(x, c) => (y) { ",
+                      replacement, " }\n")}};
+  return Must(CheckRewrites(HalfDecoder(), options, nullptr, check));
+}
+
+TEST(CheckRewritesTest, TakesWhatIsNoFurtherFromFloatThanAnExportOfHalves) {
+  const RewriteVerdict verdict = VerdictUnder("y = Identity (x)");
+  EXPECT_EQ(verdict.outcome, Outcome::kEqual) << verdict.Text();
+  // By the tolerance alone it is not.
+  EXPECT_TRUE(VerdictUnder("y = Identity (x)", {.tolerance = 0.01}).differs());
+}
+
+TEST(CheckRewritesTest, TakesNothingThatIsFurtherFromFloat) {
+  const char* const wrongs[] = {"y = Neg (x)",
+                                "part = Div (x, c) more = Add (x, part) y = Add (more, part)"};
+  for (const char* wrong : wrongs) {
+    const RewriteVerdict verdict = VerdictUnder(wrong);
+    EXPECT_TRUE(verdict.differs()) << wrong << ": " << verdict.Text();
+  }
+}
+
+TEST(InFloatTest, HasNoHalfAnywhere) {
+  Model model = Must(ParseModel(R"(<ir_version: 10, opset_import: ["" : 18]>
+g (float16[N] x) => (bfloat16[N] y) <float16 one = {15360}> {
+  c = Constant <value = float16[1] {16384}> ()
+  a = Add (x, one)
+  b = Mul (a, c)
+  y = Cast <to = 16> (b) })"));
+  Model wide = Must(InFloat(model));
+  Must(InferShapes(wide));
+  for (const Value* value : wide.graph->values()) {
+    EXPECT_EQ(value->dtype(), DataType::kFloat) << value->name();
+  }
+  EXPECT_EQ(wide.graph->FindValue("one")->initializer()->values<float>()[0], 1);
+  EXPECT_EQ(model.graph->inputs()[0]->dtype(), DataType::kFloat16);
+}
+
 // ---- Rows ----
 
 TEST(RowsDifferenceTest, TakesRoundingAndNamesTheFirstLogit) {
@@ -115,6 +189,13 @@ TEST(RowsDifferenceTest, TakesRoundingAndNamesTheFirstLogit) {
   EXPECT_EQ(RowsDifference(rows, {{1, 2, 3}, {4, 5.5f, 6}}, tolerance),
             "behind 1 more token: logit 1: expected 5, got 5.5");
   EXPECT_THAT(RowsDifference(rows, {{1, 2, 3}}, tolerance), HasSubstr("expected 2 rows"));
+}
+
+TEST(SquaredDistanceTest, IsInfiniteWhereOneRowHasNoNumber) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(SquaredDistance({{1, 2}, {3, nan}}, {{1, 4}, {4, nan}}), 5);
+  EXPECT_FALSE(std::isfinite(SquaredDistance({{1, nan}}, {{1, 4}})));
+  EXPECT_FALSE(std::isfinite(SquaredDistance({{1}}, {{1}, {2}})));
 }
 
 TEST(RowsDifferenceTest, TakesNoOtherChoiceBehindAnOffset) {

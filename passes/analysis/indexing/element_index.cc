@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
 
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/infer/exact_integers.h"
@@ -48,6 +49,25 @@ std::optional<IndexExpr> WholeNumber(std::optional<double> number) {
   constexpr double kMost = 1LL << 53;
   const bool whole = number && std::abs(*number) <= kMost && *number == std::floor(*number);
   return whole ? std::optional(IndexExpr(static_cast<int64_t>(*number))) : std::nullopt;
+}
+
+// The greatest or the least of numbers that grow by the same from place to place: the last or the
+// first. `has_places`: whether an axis of that length has any.
+std::optional<IndexExpr> ReadExtreme(IndexingAnalysis& reader, const Element& element,
+                                     const std::function<bool(const Dim&)>& has_places) {
+  const Node& node = *element.producer();
+  const auto reduced = ReducedBy(node, reader.contents());
+  if (!reduced || !reduced->length.known() || !has_places(reduced->length)) return std::nullopt;
+  const IndexSymbolPtr axis = reader.NewAxis(reduced->length);
+  const IndexExpr along = IndexExpr::Of(axis);
+  const IndexExpr form = reader.ReadIndex(reduced->At(element, along));
+  const auto step = form.Step(along).constant();
+  if (!step || form.Mentions(axis->key) != (*step != 0)) return std::nullopt;
+  const IndexExpr first = form - along.Times(Dim(*step));
+  if (first.Mentions(axis->key)) return std::nullopt;
+  reader.Visit(node);
+  const bool is_last = node.Is("ReduceMax") == (*step > 0);
+  return is_last ? first + IndexExpr((reduced->length - Dim(1)) * Dim(*step)) : first;
 }
 
 }  // namespace
@@ -192,6 +212,11 @@ std::optional<IndexExpr> IndexingAnalysis::ReadArithmetic(const Element& element
     if (node.input(ports::Clip::kHigh))
       form = MinOf(form, OperandIndex(element, ports::Clip::kHigh));
     return form;
+  }
+  if (node.Is("ReduceMax") || node.Is("ReduceMin")) {
+    return ReadExtreme(*this, element, [&](const Dim& length) {
+      return ProvablyNotNegative(length - Dim(1)) || Assumed({IndexExpr(length - Dim(1))});
+    });
   }
   if (node.Is("Relu")) return Greater(OperandIndex(element, 0), IndexExpr(0));
   if (node.Is("Div") || node.Is("Mod") || node.Is("Floor")) return ReadQuotient(element);

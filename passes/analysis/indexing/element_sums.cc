@@ -31,9 +31,13 @@ Element Reduced::At(const Element& result, const IndexExpr& place) const {
 }
 
 std::optional<Reduced> ReducedBy(const Node& node, const SymbolicContents& contents) {
-  const auto axes = KnownInts(node.input(1), contents);
   const auto& shape = node.input(0)->shape();
-  if (!axes || axes->size() != 1 || !shape) return std::nullopt;
+  if (!shape || node.attribute("axes")) return std::nullopt;
+  auto axes = KnownInts(node.input(1), contents);
+  // Without axes all are reduced.
+  const bool is_whole = !node.input(1) && IntOr(node, "noop_with_empty_axes", 0) == 0;
+  if (is_whole && shape->rank() == 1) axes = {0};
+  if (!axes || axes->size() != 1) return std::nullopt;
   const int axis = static_cast<int>(NormalAxis(axes->front(), shape->rank()));
   return Reduced{node.input(0), axis, (*shape)[axis]};
 }
