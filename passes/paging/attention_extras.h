@@ -22,7 +22,8 @@ struct AttentionExtras {
   Value* slopes = nullptr;  // [H]: of a linear bias; null: none
   const Value* counted = nullptr;  // the mask whose ones count the keys of the bias
   // Of GroupQueryAttention: the mask whose ones count its keys, null if inputs say how many they
-  // are; and the tokens before the new ones, unknown if nothing but these inputs says them.
+  // are or all tokens are; and the tokens before the new ones, unknown if nothing but these inputs
+  // says them.
   const Value* lengths = nullptr;
   std::optional<Dim> past = std::nullopt;
   std::optional<CompressedMatch> compressed = std::nullopt;

@@ -146,7 +146,7 @@ struct Site {
   int64_t window = 0;  // keys that a query sees, 0: all
   int64_t head_size = 0;
   Dim batch, sequence;
-  const Value* lengths = nullptr;  // the mask whose ones count its keys, null: inputs say it
+  const Value* lengths = nullptr;  // the mask whose ones count its keys, or null
   Dim past = {};                   // tokens before the new ones
 };
 
@@ -200,7 +200,7 @@ class Lowering {
     return site;
   }
 
-  // As many keys as the mask has ones, less the new tokens.
+  // As many keys as the mask has ones, less the new tokens; without a mask those that are given.
   static absl::StatusOr<Dim> PastOf(const Node& node, const Site& site) {
     const Value* given = node.input(Gqa::kPastKey);
     if (!site.lengths && node.input(Gqa::kLengths)->is_input()) return Dim::Unknown();

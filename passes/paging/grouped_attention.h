@@ -30,8 +30,9 @@ absl::Status CheckPresentsUnread(const Node& node);
 // A bias that is a mask of distance and padding becomes the window that it is. Pasts are noted in
 // `pasts`, where the caches of packed tokens, of which `packed_lengths` counts the keys, are
 // already; what ONNX's Attention has not goes to `extras`. True if there was one.
-// FailedPrecondition naming the node if its lengths are not those of the attention mask, if its
-// bias is no such mask, if its past is no cache of its own, or if it has what paged attention lacks.
+// FailedPrecondition naming the node if its lengths are neither those of the attention mask nor
+// of all tokens, if its bias is no such mask, if its past is no cache of its own, or if it has what
+// paged attention lacks.
 struct GroupedAttentionNotes {
   PastLedger& pasts;
   ExtrasOfAttention& extras;
