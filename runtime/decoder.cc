@@ -62,26 +62,83 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(
   decoder->why_not_paged_ = differs ? decoder->verdict_->reason : made->why_not_paged;
   if (made->paged) {
     PF_ASSIGN_OR_RETURN(decoder->engine_, Engine::Create(std::move(made->paged), options));
+    const bool bounded = decoder->engine_->max_tokens() && HasExportedForm(exported);
+    if (bounded && !AsksForPages(options, how)) {
+      const RewriteVerdict verdict = decoder->verdict_.value_or(RewriteVerdict{});
+      decoder->beyond_ = {exported.Clone(), UnderVerdict(options, verdict), nullptr};
+    }
   }
   decoder->plain_ = std::move(made->plain);
   return decoder;
 }
 
+bool Decoder::IsBeyond(const Request& request) const {
+  return beyond_ && TokensToRun(request) > *engine_->max_tokens();
+}
+
+std::string Decoder::WhyAsExported(const Request& request) const {
+  if (!IsBeyond(request)) return "";
+  return StrCat("a prompt of ", request.prompt.size(), " tokens and ", request.max_new_tokens,
+                " new ones: paged, the graph runs ", *engine_->max_tokens(),
+                " tokens, behind which it rotates otherwise");
+}
+
+absl::StatusOr<std::vector<Completion>> Decoder::GenerateBeyond(
+    const std::vector<Request>& requests, const OnToken& on_token) {
+  if (!beyond_->decoder) {
+    PF_ASSIGN_OR_RETURN(beyond_->decoder,
+                        PlainDecoder::Create(beyond_->exported.Clone(), beyond_->options));
+  }
+  return beyond_->decoder->Generate(requests, on_token);
+}
+
 absl::StatusOr<std::vector<Completion>> Decoder::Generate(const std::vector<Request>& requests,
                                                           const OnToken& on_token) {
-  return engine_ ? engine_->Generate(requests, on_token) : plain_->Generate(requests, on_token);
+  if (!engine_) return plain_->Generate(requests, on_token);
+  if (std::ranges::none_of(requests, [&](const Request& r) { return IsBeyond(r); })) {
+    return engine_->Generate(requests, on_token);
+  }
+  PF_RETURN_IF_ERROR(CheckRequests(requests, vocabulary()));
+  std::vector<Completion> completions;
+  for (const bool beyond : {false, true}) {
+    std::vector<Request> part;
+    std::vector<size_t> places;  // of their completions
+    size_t place = 0;
+    for (const Request& request : requests) {
+      const bool here = IsBeyond(request) == beyond;
+      if (here) part.push_back(request);
+      for (int64_t sample = 0; sample < request.samples; ++sample, ++place) {
+        if (here) places.push_back(place);
+      }
+    }
+    completions.resize(place);
+    if (part.empty()) continue;
+    OnToken on_part;
+    if (on_token) {
+      on_part = [&](const NewToken& token) {
+        return on_token({places[token.completion], token.token, token.logprobs});
+      };
+    }
+    PF_ASSIGN_OR_RETURN(std::vector<Completion> made,
+                        beyond ? GenerateBeyond(part, on_part) : engine_->Generate(part, on_part));
+    for (size_t i = 0; i < made.size(); ++i) completions[places[i]] = std::move(made[i]);
+  }
+  return completions;
 }
 
 absl::StatusOr<Completion> Decoder::Continue(const Request& request, int64_t room,
                                              const OnToken& on_token) {
-  if (engine_) return engine_->Continue(request, room, on_token);
-  PF_ASSIGN_OR_RETURN(std::vector<Completion> completions, plain_->Generate({request}, on_token));
+  if (engine_ && !IsBeyond(request)) return engine_->Continue(request, room, on_token);
+  PF_ASSIGN_OR_RETURN(std::vector<Completion> completions, Generate({request}, on_token));
   PF_RETURN_IF_ERROR(FirstError(completions));
   return std::move(completions[0]);
 }
 
 absl::Status Decoder::WarmUp(const std::vector<Request>& requests) {
-  return engine_ ? engine_->WarmUp(requests) : absl::OkStatus();
+  if (!engine_) return absl::OkStatus();
+  std::vector<Request> paged = requests;
+  std::erase_if(paged, [&](const Request& request) { return IsBeyond(request); });
+  return paged.empty() ? absl::OkStatus() : engine_->WarmUp(paged);
 }
 
 }  // namespace pagefuse

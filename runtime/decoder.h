@@ -51,7 +51,13 @@ class Decoder {
   std::optional<int64_t> capacity() const { return engine_ ? engine_->capacity() : std::nullopt; }
   int64_t vocabulary() const { return engine_ ? engine_->vocabulary() : plain_->vocabulary(); }
 
-  // Engine::Generate and Engine::WarmUp; a graph that is not paged has nothing to warm up.
+  // What is said of a request that is longer than the paged graph runs (Engine::max_tokens) and so
+  // runs as the graph was exported; empty for others.
+  std::string WhyAsExported(const Request& request) const;
+
+  // Engine::Generate and Engine::WarmUp; a graph that is not paged has nothing to warm up. Requests
+  // that are longer than the paged graph runs are generated as it was exported, behind the others;
+  // they are InvalidArgument where pages or options of them are asked for.
   absl::StatusOr<std::vector<Completion>> Generate(const std::vector<Request>& requests,
                                                    const OnToken& on_token = nullptr);
   // Engine::Continue; a graph that is not paged computes the whole prompt.
@@ -64,7 +70,19 @@ class Decoder {
   static absl::StatusOr<Runnable> MakeChecked(const Model& exported, const EngineOptions& options,
                                               const DecoderOptions& how,
                                               std::optional<RewriteVerdict>& verdict);
+  bool IsBeyond(const Request& request) const;
+  absl::StatusOr<std::vector<Completion>> GenerateBeyond(const std::vector<Request>& requests,
+                                                         const OnToken& on_token);
+
+  // As the graph was exported, for requests that it does not run paged.
+  struct Beyond {
+    Model exported;
+    EngineOptions options;
+    std::unique_ptr<PlainDecoder> decoder;  // made when the first of them comes
+  };
+
   std::unique_ptr<Engine> engine_;
+  std::optional<Beyond> beyond_;
   std::unique_ptr<PlainDecoder> plain_;
   std::string why_not_paged_;
   std::optional<RewriteVerdict> verdict_;

@@ -63,6 +63,16 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::unique_ptr<PagedMode
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }
 
+absl::Status Engine::Impl::Check(const std::vector<Request>& requests) const {
+  PF_RETURN_IF_ERROR(CheckRequests(requests, model->vocabulary()));
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const absl::Status length = model->CheckLength(TokensToRun(requests[i]));
+    if (length.ok()) continue;
+    return absl::InvalidArgumentError(StrCat("request ", i, ": ", StdView(length.message())));
+  }
+  return absl::OkStatus();
+}
+
 // Room for the longest requests that may run at once, or for what the options say.
 absl::Status Engine::Impl::MakeCache(const std::vector<Request>& requests) {
   kept.clear();  // their cache goes
@@ -158,7 +168,7 @@ absl::Status Engine::Impl::RunAll(const std::vector<Request>& requests,
 
 absl::StatusOr<std::vector<Completion>> Engine::Generate(const std::vector<Request>& requests,
                                                          const OnToken& on_token) {
-  PF_RETURN_IF_ERROR(CheckRequests(requests, impl_->model->vocabulary()));
+  PF_RETURN_IF_ERROR(impl_->Check(requests));
   PF_RETURN_IF_ERROR(impl_->MakeCache(requests));
   std::vector<Progress> progress = Begin(requests);
   PF_RETURN_IF_ERROR(impl_->RunAll(requests, progress, on_token));
@@ -166,7 +176,7 @@ absl::StatusOr<std::vector<Completion>> Engine::Generate(const std::vector<Reque
 }
 
 absl::Status Engine::WarmUp(const std::vector<Request>& requests) {
-  PF_RETURN_IF_ERROR(CheckRequests(requests, impl_->model->vocabulary()));
+  PF_RETURN_IF_ERROR(impl_->Check(requests));
   PF_RETURN_IF_ERROR(impl_->MakeCache(requests));
   std::vector<Request> shorter = requests;
   for (Request& request : shorter) {
@@ -184,6 +194,8 @@ absl::Status Engine::WarmUp(const std::vector<Request>& requests) {
   impl_->options.on_step = on_step;
   return status;
 }
+
+std::optional<int64_t> Engine::max_tokens() const { return impl_->model->max_tokens(); }
 
 std::optional<int64_t> Engine::capacity() const {
   if (impl_->options.cache_tokens == 0) return std::nullopt;

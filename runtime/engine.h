@@ -89,6 +89,8 @@ class Engine {
   // Tokens of one text that fit into what EngineOptions::cache_tokens gives; nullopt where the cache
   // is made for what the requests need.
   std::optional<int64_t> capacity() const;
+  // PagedModel::max_tokens: a request that runs more is InvalidArgument.
+  std::optional<int64_t> max_tokens() const;
 
   const Session& session() const;
   const PagedCache& cache() const;

@@ -77,7 +77,7 @@ absl::Status Engine::Impl::Answer(const Request& request, Kept& text, Progress& 
 
 absl::StatusOr<Completion> Engine::Continue(const Request& request, int64_t room,
                                             const OnToken& on_token) {
-  PF_RETURN_IF_ERROR(CheckRequests({request}, impl_->model->vocabulary()));
+  PF_RETURN_IF_ERROR(impl_->Check({request}));
   if (request.samples != 1) return absl::InvalidArgumentError("samples: expected 1 to continue");
   PF_RETURN_IF_ERROR(impl_->MakeRoom(request, room));
   std::vector<Progress> progress = Begin({request});

@@ -23,6 +23,7 @@ struct Engine::Impl {
   std::vector<Kept> kept;
   int64_t kept_room = 0;  // tokens that the cache was made for
 
+  absl::Status Check(const std::vector<Request>& requests) const;
   absl::Status MakeCache(const std::vector<Request>& requests);
   absl::StatusOr<Tensor> RunStep(const Scheduler::Step& step,
                                  const std::vector<const Progress*>& progress);

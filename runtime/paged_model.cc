@@ -4,8 +4,11 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/numbers.h"
+
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/passes/paging/length_bound.h"
 
 namespace pagefuse {
 namespace {
@@ -22,6 +25,15 @@ std::string ReasonNotPaged(const PipelineReport& report) {
     return StrCat(reason, "; nearest is ", place.rule, ": ", place.reason);
   }
   return reason;
+}
+
+absl::StatusOr<std::optional<int64_t>> ReadMaxTokens(const Model& model) {
+  const auto text = FindMetadata(model.metadata, kMaxTokensKey);
+  if (!text) return std::optional<int64_t>();
+  int64_t tokens = 0;
+  if (absl::SimpleAtoi(AbslView(*text), &tokens) && tokens > 0) return std::optional(tokens);
+  return absl::InvalidArgumentError(
+      StrCat("metadata \"", kMaxTokensKey, "\": expected a positive number, got \"", *text, "\""));
 }
 
 // Blocks that hold so many tokens of a group that keeps all rows.
@@ -52,6 +64,7 @@ absl::StatusOr<std::unique_ptr<PagedModel>> PagedModel::Create(Model model,
   }
   PF_RETURN_IF_ERROR(layout.status());
   paged->layout_ = *std::move(layout);
+  PF_ASSIGN_OR_RETURN(paged->max_tokens_, ReadMaxTokens(paged->session_->model()));
   paged->settings_ = CacheSettingsOf(paged->session_->model()).value_or(CacheSettings{"none"});
   const Value* logits = paged->session_->model().graph->FindValue(kLogits);
   if (!logits || !logits->is_output() || !logits->shape() || logits->shape()->rank() < 2 ||
@@ -74,6 +87,14 @@ std::optional<int64_t> PagedModel::Capacity(int64_t cache_tokens) const {
     least = std::min(least.value_or(tokens), tokens);
   }
   return least;
+}
+
+absl::Status PagedModel::CheckLength(int64_t tokens) const {
+  if (!max_tokens_ || tokens <= *max_tokens_) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      StrCat("a sequence of ", tokens, " tokens: expected ", *max_tokens_,
+             " at most, behind which the graph as it was exported rotates otherwise; longer ones "
+             "run as it was exported, without options of pages"));
 }
 
 absl::Status PagedModel::Reserve(const std::vector<int64_t>& lengths, int64_t step_tokens,
@@ -116,6 +137,7 @@ void PagedModel::CopyBlocks() {
 
 absl::StatusOr<Tensor> PagedModel::Run(const std::vector<int64_t>& input_ids,
                                        const StepMetadata& step) {
+  for (const int64_t position : step.positions) PF_RETURN_IF_ERROR(CheckLength(position + 1));
   CopyBlocks();
   std::map<std::string, Tensor> feeds = tensors_;
   layout_.AddStepFeeds(input_ids, step, feeds);

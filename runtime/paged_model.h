@@ -42,6 +42,11 @@ class PagedModel {
   // where no group keeps all rows.
   std::optional<int64_t> Capacity(int64_t cache_tokens) const;
 
+  // The most tokens of a sequence for which the graph is what was exported; nullopt: any number.
+  std::optional<int64_t> max_tokens() const { return max_tokens_; }
+  // InvalidArgument, saying why, for a sequence of which more tokens are run.
+  absl::Status CheckLength(int64_t tokens) const;
+
   // Makes the cache: room for sequences of these lengths at once in steps of at most `step_tokens`.
   // `cache_tokens` > 0 bounds the groups that keep all rows instead. Drops all sequences of the
   // old cache.
@@ -49,7 +54,7 @@ class PagedModel {
                        int64_t cache_tokens = 0);
 
   // Runs one packed step whose slots were taken from cache(); returns float32 logits [B, V], or [1,
-  // T, V] with all_logits.
+  // T, V] with all_logits. Error as CheckLength.
   absl::StatusOr<Tensor> Run(const std::vector<int64_t>& input_ids, const StepMetadata& step);
 
   // The usual case: appends tokens to sequences of cache() and runs them.
@@ -81,6 +86,7 @@ class PagedModel {
   CacheLayout layout_;
   std::unique_ptr<PagedCache> cache_;
   std::map<std::string, Tensor> tensors_;
+  std::optional<int64_t> max_tokens_;
   int64_t vocabulary_ = 0;
   bool all_logits_ = false;
 };

@@ -50,6 +50,11 @@ absl::Status CheckRequests(const std::vector<Request>& requests, int64_t vocabul
   return absl::OkStatus();
 }
 
+int64_t TokensToRun(const Request& request) {
+  return static_cast<int64_t>(request.prompt.size()) +
+         std::max<int64_t>(request.max_new_tokens, 1) - 1;
+}
+
 std::vector<Progress> Begin(const std::vector<Request>& requests) {
   std::vector<Progress> progress;
   for (size_t i = 0; i < requests.size(); ++i) {

@@ -55,6 +55,9 @@ using OnToken = std::function<bool(const NewToken&)>;
 // past int32, as positions are, and what CheckSampling refuses.
 absl::Status CheckRequests(const std::vector<Request>& requests, int64_t vocabulary);
 
+// Tokens of a sequence that are run: the last one that comes is not.
+int64_t TokensToRun(const Request& request);
+
 // The tokens of one completion as they become known: the prompt, and what followed it.
 struct Progress {
   size_t request = 0;  // its request

@@ -223,7 +223,7 @@ class Checker {
     const auto start = Clock::now();
     const bool keeps_past = reference_.decoder().keeps_past();
     double done = 0;
-    for (const Probe& probe : MakeProbes(PointsOf(runnable), EdgesOf(runnable), vocabulary())) {
+    for (const Probe& probe : ProbesOf(runnable)) {
       const double work = WorkOf(probe, keeps_past);
       const double spent = SecondsSince(start);
       // The first tells what the next will take.
@@ -308,8 +308,7 @@ class Checker {
   bool IsRounding(Runnable& runnable, const Probe& probe, const RowTolerance& tolerance) {
     if (!chooses_) return false;
     for (int seed = 1; seed <= 2; ++seed) {
-      const std::vector<Probe> others =
-          MakeProbes(PointsOf(runnable), EdgesOf(runnable), vocabulary(), seed);
+      const std::vector<Probe> others = ProbesOf(runnable, seed);
       const auto other = std::ranges::find(others, probe.name, &Probe::name);
       if (other == others.end()) return false;
       const auto detail = Compare(runnable, *other, tolerance);
@@ -347,6 +346,21 @@ class Checker {
       if (group.ratio > 1) points.positions.clear();
     }
     return points;
+  }
+
+  // Those that the graph runs, which may be for short texts alone.
+  std::vector<Probe> ProbesOf(const Runnable& runnable, int seed = 0) const {
+    std::vector<Probe> probes =
+        MakeProbes(PointsOf(runnable), EdgesOf(runnable), vocabulary(), seed);
+    if (!runnable.paged) return probes;
+    std::erase_if(probes, [&](const Probe& probe) {
+      return std::ranges::any_of(probe.texts, [&](const ProbeText& text) {
+        const size_t tokens = text.prompt.size() + text.following.size();
+        const int64_t end = text.first_position + static_cast<int64_t>(tokens);
+        return !runnable.paged->CheckLength(end).ok();
+      });
+    });
+    return probes;
   }
 
   int64_t vocabulary() const { return reference_.decoder().vocabulary(); }

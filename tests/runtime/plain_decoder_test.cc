@@ -1,6 +1,8 @@
 // Decoders that cannot be paged run as they were exported.
 #include "pagefuse/runtime/plain_decoder.h"
 
+#include <algorithm>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "must.h"
@@ -9,6 +11,7 @@
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/text/text.h"
 #include "pagefuse/runtime/decoder.h"
+#include "pagefuse/runtime/paged_model.h"
 
 namespace pagefuse {
 namespace {
@@ -199,6 +202,85 @@ TEST(DecoderTest, PagesWhatCanBe) {
   auto decoder = Must(Decoder::Create([] { return TinyDecoder(); }, {}));
   EXPECT_NE(decoder->engine(), nullptr);
   EXPECT_EQ(decoder->vocabulary(), kTinyVocabulary);
+}
+
+// Rotates by other angles where the greatest position of a text is 6 or more.
+std::string ChosenByLength() {
+  std::string table;
+  for (int i = 0; i < 64; ++i) StrAppend(&table, i > 0 ? ", " : "", (i * i * 7 + i * 3) % 11 - 5);
+  return StrCat(R"(
+<ir_version: 10, opset_import: ["" : 24]>
+g (int64[B, S] input_ids, int64[B, S] position_ids) => (float[B, S, 8] logits)
+<int64[4] split = {0, 0, 2, 4}, int64[3] join = {0, 0, 8}, int64[1] two = {2}, int64 last = {5},
+ float[8] short = {1, 2, 3, 1, 2, 3, 1, 2}, float[8] long = {3, 1, 1, 2, 0.5, 1, 2, 3},
+ float[8, 8] table = {)",
+                table, R"(}>
+{
+  x0 = Gather (table, input_ids)
+  greatest = ReduceMax <keepdims = 0> (position_ids)
+  beyond = Greater (greatest, last)
+  freq = Where (beyond, long, short)
+  f = Cast <to = 1> (position_ids)
+  p = Unsqueeze (f, two)
+  angles = Mul (p, freq)
+  cos = Cos (angles)
+  turned = Mul (x0, cos)
+  heads = Reshape (turned, split)
+  q = Transpose <perm = [0, 2, 1, 3]> (heads)
+  y = Attention <is_causal = 1, scale = 0.5> (q, q, q)
+  back = Transpose <perm = [0, 2, 1, 3]> (y)
+  logits = Reshape (back, join)
+}
+)");
+}
+
+TEST(DecoderTest, RunsAsExportedWhatIsLongerThanItPages) {
+  const auto load = [] { return Must(ParseModel(ChosenByLength())); };
+  auto decoder = Must(Decoder::Create(load, {}, {.check_paging = CheckPaging::kAlways}));
+  ASSERT_NE(decoder->engine(), nullptr);
+  EXPECT_EQ(decoder->engine()->max_tokens(), 6);
+  EXPECT_GT(decoder->verdict()->probes, 0);
+  // The last new token is not run: six tokens are, and seven.
+  const std::vector<Request> requests = {{.prompt = {1, 2, 3, 4, 5, 6, 7}, .max_new_tokens = 3},
+                                         {.prompt = {3, 1, 4}, .max_new_tokens = 4, .samples = 2},
+                                         {.prompt = {3, 1, 4, 2}, .max_new_tokens = 4}};
+  EXPECT_EQ(decoder->WhyAsExported(requests[1]), "");
+  EXPECT_THAT(decoder->WhyAsExported(requests[2]), HasSubstr("runs 6 tokens"));
+  std::vector<size_t> told;
+  const auto completions = Must(decoder->Generate(requests, [&](const NewToken& token) {
+    told.push_back(token.completion);
+    return true;
+  }));
+  auto exported = Must(PlainDecoder::Create(load(), {}));
+  const auto expected = Must(exported->Generate(requests));
+  ASSERT_EQ(completions.size(), expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(completions[i].tokens, expected[i].tokens) << i;
+    EXPECT_EQ(std::ranges::count(told, i), static_cast<int64_t>(expected[i].tokens.size())) << i;
+  }
+  EXPECT_EQ(Must(decoder->Continue(requests[0], 0)).tokens, expected[0].tokens);
+  EXPECT_GT(decoder->stats().steps, 0);
+}
+
+TEST(DecoderTest, RefusesWhatIsLongerWherePagesAreAskedFor) {
+  const auto load = [] { return Must(ParseModel(ChosenByLength())); };
+  auto decoder = Must(Decoder::Create(load, {.block_size = 8}));
+  const Request most = {.prompt = {3, 1, 4}, .max_new_tokens = 4};
+  const Request more = {.prompt = {3, 1, 4}, .max_new_tokens = 5};
+  EXPECT_TRUE(decoder->Generate({most}).ok());
+  for (const absl::Status& status :
+       {decoder->Generate({most, more}).status(), decoder->Continue(more, 0).status()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("7 tokens: expected 6 at most"));
+  }
+}
+
+TEST(PagedModelTest, RunsNoStepBehindWhatItPages) {
+  auto model = Must(PagedModel::Create(Must(ParseModel(ChosenByLength())), {}));
+  ASSERT_TRUE(model->Reserve({8}, 8).ok());
+  const SequenceId sequence = model->cache().AddSequence();
+  EXPECT_TRUE(model->Step({{sequence, {1, 2, 3, 4, 5, 6}}}).ok());
+  EXPECT_EQ(model->Step({{sequence, {7}}}).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(DecoderTest, IsRefusedWherePagesAreAskedFor) {

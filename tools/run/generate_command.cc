@@ -166,6 +166,11 @@ absl::Status Complete(const GenerateFlags& flags, const GenerateSetup& setup, De
   const auto output = flags.json
                           ? (flags.stream ? Answers::Output::kJson : Answers::Output::kNothing)
                           : (count == 1 ? Answers::Output::kText : Answers::Output::kNothing);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const std::string why = decoder.WhyAsExported(requests[i]);
+    if (why.empty()) continue;
+    std::cerr << "pagefuse: request " << i << " runs as the graph was exported: " << why << "\n";
+  }
   Answers answers(count, setup.tokenizer, flags.stops, output);
   if (flags.warm_up) PF_RETURN_IF_ERROR(decoder.WarmUp(requests));
   PF_ASSIGN_OR_RETURN(
