@@ -51,8 +51,9 @@ absl::Status CheckRequests(const std::vector<Request>& requests, int64_t vocabul
 }
 
 int64_t TokensToRun(const Request& request) {
-  return static_cast<int64_t>(request.prompt.size()) +
-         std::max<int64_t>(request.max_new_tokens, 1) - 1;
+  const auto prompt = static_cast<int64_t>(request.prompt.size());
+  const int64_t fed_back = std::max<int64_t>(request.max_new_tokens, 1) - 1;
+  return prompt + std::min(fed_back, kMaxLength - std::min(prompt, kMaxLength));
 }
 
 std::vector<Progress> Begin(const std::vector<Request>& requests) {
