@@ -54,7 +54,8 @@ def look_at(pagefuse, folder):
             row.update(paged=False, why=made["why_not_paged"])
     if row["paged"]:
         row["caches"] = [cache for cache in CACHES
-                         if generate(pagefuse, folder, greedy["prompt"], 2, ["--require-paged", "--kv-cache", cache])[0]]
+                         if generate(pagefuse, folder, greedy["prompt"], 1,
+                                     ["--require-paged", "--check-paging", "never", "--kv-cache", cache])[0]]
     return row
 
 
