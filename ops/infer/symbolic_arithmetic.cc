@@ -15,9 +15,20 @@ namespace pagefuse {
 
 namespace {
 
+// Whether a text is one call, and no product or sum of several.
+bool IsOneCall(absl::string_view text) {
+  int depth = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    depth += text[i] == '(' ? 1 : text[i] == ')' ? -1 : 0;
+    if (text[i] == ')' && depth == 0) return i + 1 == text.size();
+  }
+  return false;
+}
+
 // The n of min(n, ..), as Call writes it: more than that it is not.
 std::optional<int64_t> MostOf(absl::string_view symbol) {
-  if (!absl::ConsumePrefix(&symbol, "min(") || !absl::ConsumeSuffix(&symbol, ")")) return {};
+  if (!IsOneCall(symbol) || !absl::ConsumePrefix(&symbol, "min(")) return std::nullopt;
+  absl::ConsumeSuffix(&symbol, ")");
   int64_t most = 0;
   for (const absl::string_view operand :
        {symbol.substr(0, symbol.find(", ")), symbol.substr(symbol.rfind(", ") + 2)}) {
@@ -98,7 +109,8 @@ bool IsOneOrNone(const Dim& dim) {
   if (dim.constant()) return *dim.constant() == 1;
   // As Call writes it.
   const std::string text = dim.ToString();
-  return text.starts_with("min(1, ") || (text.starts_with("min(") && text.ends_with(", 1)"));
+  return IsOneCall(text) &&
+         (text.starts_with("min(1, ") || (text.starts_with("min(") && text.ends_with(", 1)")));
 }
 
 Dim DimMax(const Dim& a, const Dim& b) {

@@ -32,7 +32,12 @@ def generate(pagefuse, folder, prompt, count, options=()):
     process = subprocess.run(command, capture_output=True, text=True, timeout=300, errors="replace")
     if process.returncode != 0:
         return None, process.stderr.strip().splitlines()[-1]
-    return json.loads(process.stdout.strip().splitlines()[-1]), ""
+    made = json.loads(process.stdout.strip().splitlines()[-1])
+    # Of a graph that pages up to some length.
+    for line in process.stderr.splitlines():
+        if " runs as the graph was exported: " in line:
+            made.update(paged=False, why_not_paged=line.split(": ", 2)[2])
+    return made, ""
 
 
 def same_tokens(got, wanted, gaps, near):

@@ -9,6 +9,7 @@
 
 #include "pagefuse/ir/onnx/onnx_io.h"
 #include "pagefuse/ir/text/text.h"
+#include "pagefuse/ops/infer/symbolic_arithmetic.h"
 
 namespace pagefuse {
 namespace {
@@ -328,6 +329,15 @@ TEST(InferShapes, TakesTransposesOfAnyNumberButZero) {
       "{ r = Gemm <transA = 2> (a, b) }"));
   ASSERT_TRUE(InferShapes(model).ok());
   EXPECT_EQ(model.graph->outputs()[0]->shape()->ToString(), "[2, 4]");
+}
+
+// A product of what is 3 and 2 at most may be 6.
+TEST(SymbolicArithmetic, AProductOfLeastNumbersIsNoLeastNumber) {
+  const Dim least = Dim::Symbol("min(3, x)"), product = least * Dim::Symbol("min(2, y)");
+  EXPECT_TRUE(IsNonNegative(Dim(3) - least));
+  EXPECT_FALSE(IsNonNegative(Dim(2) - least));
+  EXPECT_FALSE(IsNonNegative(Dim(3) - product)) << product.ToString();
+  EXPECT_FALSE(IsOneOrNone(Dim::Symbol("min(1, x)") * Dim::Symbol("z")));
 }
 
 }  // namespace
