@@ -107,5 +107,5 @@ expect 0 '' run "$out/norm.onnx" -i $x
 IFS=: read -ra libraries <<< "${PAGEFUSE_ORT_LIBS:-}"
 for library in "${libraries[@]}"; do
   [ -n "$library" ] || continue
-  expect 0 '^1 steps, 4 outputs equal' ort "$out/norm.onnx" --ort "$library" --no-library $norm
+  expect 0 '^6 steps, 24 outputs equal' ort "$out/norm.onnx" --ort "$library" --no-library $norm
 done
