@@ -299,6 +299,11 @@ absl::StatusOr<Conditions> IndexingAnalysis::ReadHidingForm(const Element& eleme
   }
   const Node* node = element.producer();
   if (node == nullptr) return MatchFailure(*element.value, " is a mask that nothing explains");
+  // Sums of integers wrap, and a float that they do not hold becomes anything.
+  const DataType type = element.value->dtype();
+  if (!IsFloatingPoint(type) || BitWidth(type) < 16) {
+    return MatchFailure(*element.value, " is ", DataTypeName(type), ": expected a mask of floats");
+  }
   if (node->Is("Cast")) return ReadHiding(Operand(element, 0));
   if (node->Is("Add") || node->Is("Min")) {
     PF_ASSIGN_OR_RETURN(const Conditions a, ReadHiding(Operand(element, 0)));

@@ -23,9 +23,19 @@ std::vector<Value*> Alike(const Node& node, const Value& value) {
   return found;
 }
 
+// The readers of what an input holds. One that has none may be anything: its name alone tells its
+// role.
+std::vector<Use> ReadersOf(const Value& input) {
+  std::vector<Use> readers = input.uses();
+  std::erase_if(readers, [](const Use& use) { return use.node->Is("Shape"); });
+  return readers;
+}
+
 bool AnotherValue(Node& node, Random& random) {
   const auto any = [](const Value& value) { return value.shape().has_value(); };
   return ReplaceInput(node, random, any, [&](Rewriter&, Value* value) -> Value* {
+    const bool of_tokens = value->is_input() && !testing::IsFloat(value);
+    if (of_tokens && ReadersOf(*value).size() < 2) return nullptr;
     const std::vector<Value*> found = Alike(node, *value);
     return found.empty() ? nullptr : PickOne(found, random);
   });
@@ -145,9 +155,7 @@ bool RolesExchanged(DecoderCase& decoder, Random& random) {
   Value* from = PickOne(inputs, random);
   std::erase(inputs, from);
   Value* to = PickOne(inputs, random);
-  std::vector<Use> readers = from->uses();
-  std::erase_if(readers, [](const Use& use) { return use.node->Is("Shape"); });
-  // An input that nothing reads any more, but for its size, may be anything.
+  const std::vector<Use> readers = ReadersOf(*from);
   if (readers.size() < 2) return false;
   const Use& use = PickOne(readers, random);
   Rewriter rewriter(*decoder.model.graph->nodes().front());
