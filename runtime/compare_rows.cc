@@ -13,6 +13,7 @@
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/kernels/formats/cache_choice.h"
 #include "pagefuse/passes/verify/compare_models.h"
+#include "pagefuse/runtime/runnable.h"
 
 namespace pagefuse {
 namespace {
@@ -147,10 +148,7 @@ std::optional<RowTolerance> StoredTolerance(const EngineOptions& options) {
 EngineOptions StoredAsItIs(const EngineOptions& options) {
   EngineOptions plain = options;
   plain.kv_cache.reset();
-  for (const char* option : {"kv_cache", "kv_cache_skip_layers", "indexer_cache", "indexer_query",
-                             "indexer_hadamard", "k_scale", "v_scale"}) {
-    plain.session.pipeline.options.erase(option);
-  }
+  for (const char* option : kCacheOptions) plain.session.pipeline.options.erase(option);
   UseWeights({}, plain.session);
   return plain;
 }

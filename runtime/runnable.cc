@@ -108,6 +108,24 @@ PagedModelOptions PagedOptions(const EngineOptions& options) {
       .session = options.session, .kv_cache = options.kv_cache, .block_size = options.block_size};
 }
 
+namespace {
+
+bool AsksForPages(const EngineOptions& options) {
+  const auto set = [&](const char* option) {
+    return options.session.pipeline.options.contains(option);
+  };
+  return options.kv_cache || options.block_size || std::ranges::any_of(kCacheOptions, set);
+}
+
+// Whether an error may be of the graph alone. What is wrong with other options, the decoder that runs
+// as it was exported finds again; further rules may be wrong about paged graphs alone.
+bool MayBeOfTheGraph(const absl::Status& status, const EngineOptions& options) {
+  return absl::IsFailedPrecondition(status) ||
+         (absl::IsInvalidArgument(status) && options.session.pipeline.rules.empty());
+}
+
+}  // namespace
+
 absl::StatusOr<Runnable> MakeRunnable(const Model& exported, const EngineOptions& options,
                                       bool require_paged) {
   Runnable runnable;
@@ -116,13 +134,12 @@ absl::StatusOr<Runnable> MakeRunnable(const Model& exported, const EngineOptions
     runnable.paged = *std::move(paged);
     return runnable;
   }
-  const bool asks_for_pages = require_paged || options.kv_cache || options.block_size ||
-                              options.session.pipeline.options.contains("indexer_cache");
-  if (asks_for_pages || paged.status().code() != absl::StatusCode::kFailedPrecondition) {
+  if (require_paged || AsksForPages(options) || !MayBeOfTheGraph(paged.status(), options)) {
     return paged.status();
   }
   runnable.why_not_paged = std::string(paged.status().message());
   auto plain = PlainDecoder::Create(exported.Clone(), options);
+  if (plain.status() == paged.status()) return plain.status();
   if (!plain.ok()) {
     return absl::Status(plain.status().code(),
                         StrCat("not paged: ", runnable.why_not_paged,

@@ -23,11 +23,18 @@ struct Runnable {
   const Session& session() const { return paged ? paged->session() : plain->session(); }
 };
 
+// Options of passes that say how a paged cache is stored.
+inline constexpr const char* kCacheOptions[] = {"kv_cache",         "kv_cache_skip_layers",
+                                                "indexer_cache",    "indexer_query",
+                                                "indexer_hadamard", "k_scale",
+                                                "v_scale"};
+
 // What options of a decoder come to for its graph.
 PagedModelOptions PagedOptions(const EngineOptions& options);
 
 // A graph that cannot be paged runs as a PlainDecoder, unless `require_paged`, or options of the
-// paged cache are set: then FailedPrecondition says why, as it does where neither can run.
+// paged cache are set: then FailedPrecondition says why, as it does where neither can run. An error
+// of other options is InvalidArgument.
 absl::StatusOr<Runnable> MakeRunnable(const Model& exported, const EngineOptions& options,
                                       bool require_paged = false);
 

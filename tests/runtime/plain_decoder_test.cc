@@ -12,11 +12,14 @@
 #include "pagefuse/ir/text/text.h"
 #include "pagefuse/runtime/decoder.h"
 #include "pagefuse/runtime/paged_model.h"
+#include "pagefuse/runtime/runnable.h"
 
 namespace pagefuse {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr const char* kWeights = R"(
 <float[5, 3] table = {1, 0, -1, 0, 2, 1, -1, 1, 0, 3, -2, 1, 0, 0, 2},
@@ -291,6 +294,21 @@ TEST(DecoderTest, IsRefusedWherePagesAreAskedFor) {
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_THAT(std::string(status.message()), HasSubstr("no paged cache"));
   }
+  for (const char* option : kCacheOptions) {
+    EngineOptions options;
+    options.session.pipeline.options[option] = "1";
+    EXPECT_FALSE(Decoder::Create(load, options).ok()) << option;
+  }
+}
+
+// What is wrong with an option is said, whether or not the graph would run without pages.
+TEST(DecoderTest, RefusesOtherOptionsThatAreWrong) {
+  EngineOptions options;
+  options.session.pipeline.options["weights"] = "int5";
+  const absl::Status status = Decoder::Create([] { return WithPast(); }, options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("int5"), Not(HasSubstr("as it was exported"))));
 }
 
 }  // namespace

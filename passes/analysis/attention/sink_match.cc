@@ -43,6 +43,12 @@ bool CutsLast(const Node& slice, const Value& scores, const SymbolicContents& co
          (cut->end == Dim(-1) || ProvablyEqual(*shape, *scores.shape()));
 }
 
+// Into another float type: of the probabilities, an integer keeps the ones alone.
+bool CastsFloats(const Node& node) {
+  return node.Is("Cast") && IsFloatingPoint(node.input(0)->dtype()) &&
+         IsFloatingPoint(node.output(0)->dtype()) && BitWidth(node.output(0)->dtype()) >= 16;
+}
+
 }  // namespace
 
 std::optional<SinkMatch> SinkMatchAt(Node* softmax, const SymbolicContents& contents) {
@@ -58,7 +64,7 @@ std::optional<SinkMatch> SinkMatchAt(Node* softmax, const SymbolicContents& cont
     return std::nullopt;
   }
   match.cut = OnlyReader(*softmax->output(0));
-  while (match.cut && (match.cut->Is("Cast") || match.cut->Is("Identity"))) {
+  while (match.cut && (CastsFloats(*match.cut) || match.cut->Is("Identity"))) {
     match.cut = OnlyReader(*match.cut->output(0));
   }
   if (!match.cut || !CutsLast(*match.cut, *match.scores, contents)) return std::nullopt;
