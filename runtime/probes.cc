@@ -223,7 +223,10 @@ std::vector<Probe> MakeProbes(const ProbePoints& points, const std::set<int64_t>
                               int64_t vocabulary, int seed) {
   Maker make(vocabulary, seed);
   std::vector<Probe> probes;
-  // A little of everything, for models of which a run takes long.
+  // As few runs as show two texts at once and a token behind a past, for models of which a run takes
+  // long; then a little of everything.
+  probes.push_back({.name = "prompts of 4 and 2 tokens in one batch",
+                    .texts = {make.Text(4, 1), make.Text(2, 0)}});
   probes.push_back({.name = "prompts of 3 and 2 tokens in one batch, in pieces of 2",
                     .texts = {make.Text(3, 1), make.Text(2, 1)},
                     .piece = 2});

@@ -96,11 +96,12 @@ TEST(ProbesTest, CoverEdgesAndIds) {
   std::set<size_t> lengths;
   bool pieces = false, batch = false, id = false;
   for (const Probe& probe : probes) {
+    // At least one text goes on over a past.
+    EXPECT_FALSE(probe.texts[0].following.empty());
     pieces = pieces || probe.piece > 0;
     batch = batch || probe.texts.size() > 1;
     for (const ProbeText& text : probe.texts) {
       lengths.insert(text.prompt.size());
-      EXPECT_GE(text.following.size(), 1);
       for (const int64_t token : text.prompt) EXPECT_LT(token, 8);
       id = id || (text.prompt[0] == 3 && text.following[0] == 3);
     }
@@ -203,6 +204,15 @@ TEST(RowsDifferenceTest, TakesNoOtherChoiceBehindAnOffset) {
   const LogitRows rows = {{1000, 1000.2f, 999}};
   EXPECT_EQ(RowsDifference(rows, {{1000.3f, 1000.2f, 999}}, {.largest = 1e-3}),
             "expected token 1, got 0");
+}
+
+// Between logits that 16-bit floats cannot tell apart, none is chosen.
+TEST(RowsDifferenceTest, TakesEitherOfTwoThatRoundingMayExchange) {
+  const LogitRows rows = {{100, 99, 90}};
+  constexpr double kBfloat16 = 0.03;
+  EXPECT_THAT(RowsDifference(rows, {{99, 100, 90}}, {.largest = kBfloat16}), IsEmpty());
+  EXPECT_EQ(RowsDifference({{100, 96, 90}}, {{97.5f, 98, 90}}, {.largest = kBfloat16}),
+            "expected token 0, got 1");
 }
 
 TEST(RowsDifferenceTest, TakesNanForNanAlone) {
