@@ -3,6 +3,7 @@
 #include "absl/strings/numbers.h"
 
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/passes/analysis/attention/head_order.h"
 
 namespace pagefuse {
 namespace {
@@ -23,6 +24,7 @@ ExtrasOfAttention::ExtrasOfAttention(const Graph& graph) { Unmark(graph); }
 AttentionExtras& ExtrasOfAttention::At(Node* node) {
   if (const auto mark = MarkOf(*node)) return entries_[*mark].extras;
   SetMetadata(node->metadata, kMark, StrCat(entries_.size()));
+  SetMetadata(node->metadata, kKeepsHeads, "");
   entries_.push_back({.attention = node->Description(), .extras = {}});
   return entries_.back().extras;
 }
@@ -48,7 +50,9 @@ absl::Status ExtrasOfAttention::CheckKept(const Graph& graph) const {
 
 void ExtrasOfAttention::Unmark(const Graph& graph) {
   for (const auto& node : graph.nodes()) {
-    std::erase_if(node->metadata, [](const auto& entry) { return entry.first == kMark; });
+    std::erase_if(node->metadata, [](const auto& entry) {
+      return entry.first == kMark || entry.first == kKeepsHeads;
+    });
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/passes/analysis/attention/head_order.h"
 #include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/pass.h"
 #include "pagefuse/passes/recognise/recognise.h"
@@ -37,6 +38,7 @@ void MarkedMatches::Mark(Node* last, const AttentionExtras& extras) {
   const auto taken = [&mark](const auto& node) { return node->name == mark; };
   while (std::ranges::any_of(last->graph()->nodes(), taken)) mark += "'";
   named_[mark] = {extras, std::exchange(last->name, mark)};
+  SetMetadata(last->metadata, kKeepsHeads, "");
 }
 
 absl::Status MarkedMatches::Recognise(Model& model, SymbolicContents& contents,

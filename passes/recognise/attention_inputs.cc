@@ -16,6 +16,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/passes/analysis/attention/head_order.h"
 #include "pagefuse/passes/analysis/indexing/broadcast_proof.h"
 #include "pagefuse/passes/edit/graph_builder.h"
 #include "pagefuse/passes/edit/graph_edit.h"
@@ -165,6 +166,7 @@ Value* Reordered(GraphBuilder& builder, Value* heads, int64_t groups, int64_t sh
 // do not. The node in place of this one; null if its keys are not repeated so.
 Node* OrderTiledHeads(Graph& graph, Node* node, const SymbolicContents& contents) {
   if (node->input(Attention::kPastKey) || node->num_outputs() > 1) return nullptr;
+  if (FindMetadata(node->metadata, kKeepsHeads)) return nullptr;
   Value* key = TiledHeads(node->input(Attention::kKey), contents);
   Value* value = TiledHeads(node->input(Attention::kValue), contents);
   const Value* mask = node->input(Attention::kMask);
