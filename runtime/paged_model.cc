@@ -8,7 +8,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
-#include "pagefuse/passes/paging/length_bound.h"
+#include "pagefuse/passes/paging/premises.h"
 
 namespace pagefuse {
 namespace {

@@ -33,12 +33,12 @@
 #include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/paging/compressed_attention.h"
 #include "pagefuse/passes/paging/grouped_attention.h"
-#include "pagefuse/passes/paging/length_bound.h"
 #include "pagefuse/passes/paging/nan_guard.h"
 #include "pagefuse/passes/paging/packed_heads.h"
 #include "pagefuse/passes/paging/paged_attention_uses.h"
 #include "pagefuse/passes/paging/paged_logits.h"
 #include "pagefuse/passes/paging/paging.h"
+#include "pagefuse/passes/paging/premises.h"
 #include "pagefuse/passes/simplify/simplify.h"
 
 namespace pagefuse {
@@ -53,8 +53,8 @@ constexpr int kAlibiSlopes = kPagedAttentionIn["alibi_slopes"];
 
 class PagedCacheInserter {
  public:
-  PagedCacheInserter(Model& model, int64_t block_size, const LengthBound* bound = nullptr)
-      : model_(model), graph_(*model.graph), block_size_(block_size), bound_(bound) {}
+  PagedCacheInserter(Model& model, int64_t block_size, const Premises* premises = nullptr)
+      : model_(model), graph_(*model.graph), block_size_(block_size), premises_(premises) {}
 
   // OK with `changed` false if there is no Attention; FailedPrecondition, nothing changed, if one
   // cannot be paged.
@@ -62,7 +62,7 @@ class PagedCacheInserter {
     PF_ASSIGN_OR_RETURN(uses_, FindPagedAttention(model_, contents_));
     if (uses_.empty()) return false;
     PF_ASSIGN_OR_RETURN(DecoderInputs inputs, DecoderInputsOf(graph_, uses_));
-    if (bound_) PF_RETURN_IF_ERROR(CheckBound(*bound_, inputs, uses_));
+    if (premises_) PF_RETURN_IF_ERROR(CheckPremises(*premises_, inputs, uses_));
     PF_ASSIGN_OR_RETURN(const TokenTrace trace, TraceTokensOf(graph_, uses_, inputs, contents_));
     PF_RETURN_IF_ERROR(CheckFinite());
     FreeStepNames(graph_);
@@ -91,7 +91,7 @@ class PagedCacheInserter {
                   nlohmann::json(inputs.zero_inputs).dump());
     }
     if (!pasts_.empty()) SetMetadata(model_.metadata, "pagefuse.pasts", pasts_.dump());
-    if (bound_) SetMetadata(model_.metadata, std::string(kMaxTokensKey), StrCat(bound_->tokens));
+    if (premises_) WritePremises(model_, *premises_);
     model_.opset_imports["pagefuse"] = 1;
     return true;
   }
@@ -364,7 +364,7 @@ class PagedCacheInserter {
   Model& model_;
   Graph& graph_;
   int64_t block_size_;
-  const LengthBound* bound_;  // null: of any length
+  const Premises* premises_;  // null: of all requests
   SymbolicContents contents_;
   std::vector<AttentionUse> uses_;
   std::map<std::tuple<const Value*, const Value*, int64_t>, const Node*> inserts_;
@@ -387,11 +387,13 @@ absl::StatusOr<bool> Insert(Model& model, PassContext& context) {
   // Work on a copy, so that a graph that cannot be paged stays as it was.
   Model copy = model.Clone();
   auto changed = PagedCacheInserter(copy, block_size).Run();
-  if (absl::IsFailedPrecondition(changed.status())) {
+  for (const bool bars : {false}) {
+    if (!absl::IsFailedPrecondition(changed.status())) break;
     copy = model.Clone();
-    const auto bound = BoundLengths(copy);
-    if (!absl::IsFailedPrecondition(bound.status())) PF_RETURN_IF_ERROR(bound.status());
-    if (bound.ok() && *bound) changed = PagedCacheInserter(copy, block_size, &**bound).Run();
+    const auto premises = TakePremises(copy, bars);
+    if (absl::IsFailedPrecondition(premises.status())) break;
+    PF_RETURN_IF_ERROR(premises.status());
+    if (*premises) changed = PagedCacheInserter(copy, block_size, &**premises).Run();
   }
   if (absl::IsFailedPrecondition(changed.status())) {
     context.AddMissedMatch(kName, "graph", StdView(changed.status().message()));

@@ -4,19 +4,14 @@
 #include <cmath>
 #include <utility>
 
-#include "pagefuse/base/status_macros.h"
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/infer/exact_integers.h"
 #include "pagefuse/passes/edit/constants.h"
 #include "pagefuse/passes/edit/graph_edit.h"
-#include "pagefuse/passes/normalise/normalise.h"
-#include "pagefuse/passes/paging/static_caches.h"
-#include "pagefuse/passes/simplify/simplify.h"
 
 namespace pagefuse {
 namespace {
 
-using Role = LengthBound::Role;
+using Role = Premises::Role;
 
 // A graph that is paged holds a prompt and a token at least.
 constexpr double kFewestTokens = 2, kMostTokens = 1 << 23;
@@ -190,42 +185,9 @@ void Settle(Graph& graph, const Node& node, bool answer) {
   graph.ReplaceAllUses(output, settled);
 }
 
-// Branches that are not taken go, and what is chosen by a constant is that.
-absl::Status TakeBranches(Model& model) {
-  PassContext context;
-  for (const auto& pass : {InlineFunctions, ConstantFolding}) {
-    context.contents.clear();
-    context.indices.clear();
-    PF_RETURN_IF_ERROR(InferShapes(model, &context.contents));
-    PF_RETURN_IF_ERROR(pass()->Run(model, context).status());
-  }
-  EraseDeadNodes(*model.graph, context.contents);
-  return absl::OkStatus();
-}
-
-bool Is(const LengthBound::Assumed& assumed, const DecoderInputs& inputs,
-        const std::vector<PagedAttentionSite>& uses) {
-  const auto named = [&](const Value* value) { return value && value->name() == assumed.input; };
-  if (assumed.role == Role::kPositions) return named(inputs.positions);
-  const bool counts =
-      std::ranges::any_of(uses, [&](const PagedAttentionSite& use) { return named(use.lengths); });
-  if (named(inputs.padding) || counts) return true;
-  return assumed.role == Role::kSized && (named(inputs.tokens) || named(inputs.positions));
-}
-
 }  // namespace
 
-absl::StatusOr<std::optional<LengthBound>> BoundLengths(Model& model) {
-  Graph& graph = *model.graph;
-  SymbolicContents contents;
-  PF_RETURN_IF_ERROR(InferShapes(model, &contents));
-  // The mask of caches of a fixed length is as long as these, however short the text is.
-  PF_ASSIGN_OR_RETURN(const bool fixed, LowerStaticCaches(model, contents));
-  if (fixed) {
-    contents.clear();
-    PF_RETURN_IF_ERROR(InferShapes(model, &contents));
-  }
-  LengthBound bound;
+void SettleLengths(Graph& graph, const SymbolicContents& contents, bool fixed, Premises& premises) {
   for (const Node* node : NodesOf(graph)) {
     const auto comparison = ComparisonIn(*node);
     LengthReader reader(graph, contents);
@@ -233,27 +195,10 @@ absl::StatusOr<std::optional<LengthBound>> BoundLengths(Model& model) {
     if (fixed && reader.input().second != Role::kPositions) continue;
     const auto most = static_cast<int64_t>(MostTokens(*comparison, reader));
     if (most == 0) continue;
-    bound.tokens = bound.assumed.empty() ? most : std::min(bound.tokens, most);
-    bound.assumed.push_back({reader.input().first, reader.input().second, node->Description()});
+    premises.max_tokens = premises.max_tokens == 0 ? most : std::min(premises.max_tokens, most);
+    premises.assumed.push_back({reader.input().first, reader.input().second, node->Description()});
     Settle(graph, *node, comparison->answer);
   }
-  if (bound.assumed.empty()) return std::optional<LengthBound>();
-  PF_RETURN_IF_ERROR(TakeBranches(model));
-  return std::optional(std::move(bound));
-}
-
-absl::Status CheckBound(const LengthBound& bound, const DecoderInputs& inputs,
-                        const std::vector<PagedAttentionSite>& uses) {
-  constexpr std::string_view kWhat[] = {"positions", "the mask of the padding",
-                                        "tokens, positions or their mask"};
-  for (const LengthBound::Assumed& assumed : bound.assumed) {
-    if (Is(assumed, inputs, uses)) continue;
-    return absl::FailedPreconditionError(StrCat(assumed.node, " compares what is computed from \"",
-                                                assumed.input, "\" with a constant: expected ",
-                                                kWhat[static_cast<int>(assumed.role)],
-                                                ", got an input that is not read as such"));
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace pagefuse

@@ -69,6 +69,8 @@ void Normalise(Passes& passes) {
   passes.Add(ConstantViews());
   // Gathers rows that are cut out of tables which were only now folded to constants.
   passes.Add(GatherCutRows());
+  // Names sizes alike that are equal in every run, such as those of pasts.
+  passes.Add(JoinSizes());
   Tidy(passes);
 }
 

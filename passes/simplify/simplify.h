@@ -1,7 +1,9 @@
 // The passes that bring sums, products, views, casts and sizes of a graph to one canonical form.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <string>
 
 #include "pagefuse/passes/pass.h"
 
@@ -16,8 +18,12 @@ std::unique_ptr<Pass> SimplifyArithmetic();
 std::unique_ptr<Pass> SimplifyProducts();
 std::unique_ptr<Pass> Cse();
 std::unique_ptr<Pass> DeadCode();
+std::unique_ptr<Pass> JoinSizes();
 
 // Erases the nodes that nothing uses, those of subgraphs too; true if there were any.
 bool EraseDeadNodes(Graph& graph, SymbolicContents& contents);
+
+// Sizes of values, by name, are called otherwise. Contents have to be inferred anew.
+void RenameSizes(Graph& graph, const std::map<std::string, Dim>& names);
 
 }  // namespace pagefuse
