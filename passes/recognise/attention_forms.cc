@@ -8,9 +8,12 @@
 //   Attention <q_num_heads = H> (q [B, S, H * D], k, v)
 //     =>  Attention over [B, H, S, D], with Reshape and Transpose before and behind
 //   scores of other axes                     =>  [B, H, S, L] (attention_axes.h)
+//   p . v, p . w  with  p = Softmax (s)      =>  Softmax (s) . v, Softmax (s) . w
 //
 // The first two hold where both are masks (mask_analysis.h): what they add is 0, or hides a key
 // whatever is added to it. The third holds for a mask of 0 and 1.
+#include <algorithm>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -19,6 +22,7 @@
 #include "pagefuse/passes/analysis/masks/mask_analysis.h"
 #include "pagefuse/passes/edit/graph_builder.h"
 #include "pagefuse/passes/edit/graph_edit.h"
+#include "pagefuse/passes/edit/op_types.h"
 #include "pagefuse/passes/edit/ports.h"
 #include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/recognise/attention_axes.h"
@@ -174,10 +178,59 @@ bool SplitHeads(Graph& graph, Node* node) {
   return true;
 }
 
+// Between the product of queries and keys and its probabilities.
+bool KeepsPlaces(const Node& node) {
+  return IsAnyOf(node, {"Add", "Cast", "Div", "IsNaN", "Mul", "Softmax", "Sub", "Tanh", "Where"});
+}
+
+constexpr int kMostSteps = 12;  // from probabilities to the product
+
+// The nodes between a value and the product that it is computed from, each behind those it reads;
+// false if there is no product.
+bool CollectScores(Value* value, std::vector<Node*>& nodes, int steps = kMostSteps) {
+  Node* node = value->producer();
+  if (!node || steps == 0) return false;
+  if (std::ranges::count(nodes, node) > 0) return true;
+  bool found = node->Is("MatMul");
+  for (Value* input : node->inputs()) {
+    if (KeepsPlaces(*node) && CollectScores(input, nodes, steps - 1)) found = true;
+  }
+  if (found) nodes.push_back(node);
+  return found;
+}
+
+// Values of which several products are taken by the same probabilities (differential attention): each
+// has an attention of its own.
+bool SplitProbabilities(Graph& graph, Node* product) {
+  if (!product->Is("MatMul")) return false;
+  Value* weights = product->input(0);
+  const auto& uses = weights->uses();
+  const Node* maker = weights->producer();
+  const bool apart = maker && (maker->Is("Softmax") || maker->Is("Where")) &&
+                     !weights->is_output() && uses.size() > 1 &&
+                     std::ranges::all_of(uses, [&](const Use& use) {
+                       return use.node->Is("MatMul") && use.index == 0;
+                     });
+  std::vector<Node*> nodes;
+  if (!apart || !CollectScores(weights, nodes)) return false;
+  GraphBuilder builder(graph, product, weights->name());
+  std::map<const Value*, Value*> copies;
+  for (const Node* node : nodes) {
+    std::vector<Value*> inputs = node->inputs();
+    for (Value*& input : inputs) {
+      if (copies.contains(input)) input = copies[input];
+    }
+    copies[node->output(0)] = builder.Add(node->op_type(), inputs, *node);
+  }
+  product->SetInput(0, copies[weights]);
+  return true;
+}
+
 absl::StatusOr<bool> Rewrite(Graph& graph, Node* node, const SymbolicContents& contents) {
-  return ChooseByMask(graph, node, contents) || BringScoresToForm(graph, node, contents) ||
-         JoinMasks(graph, node, contents) || JoinProducts(graph, node, contents) ||
-         SplitHeads(graph, node) || BringAxesToForm(graph, node, contents);
+  return SplitProbabilities(graph, node) || ChooseByMask(graph, node, contents) ||
+         BringScoresToForm(graph, node, contents) || JoinMasks(graph, node, contents) ||
+         JoinProducts(graph, node, contents) || SplitHeads(graph, node) ||
+         BringAxesToForm(graph, node, contents);
 }
 
 }  // namespace

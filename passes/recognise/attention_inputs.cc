@@ -122,10 +122,6 @@ absl::StatusOr<Cache> FindCache(const Node& attention, const SymbolicContents& c
   PF_ASSIGN_OR_RETURN(JoinedCache key, FindJoinedCache(reader, attention, Attention::kKey));
   PF_ASSIGN_OR_RETURN(JoinedCache value, FindJoinedCache(reader, attention, Attention::kValue));
   // Attention has a cache of keys and one of values: a tensor that is both has no two pasts.
-  if (key.present != value.present) {
-    return MatchFailure(*attention.input(Attention::kKey),
-                        " is shared, or its values are, but not both");
-  }
   if (!key.present && attention.input(Attention::kKey) == attention.input(Attention::kValue)) {
     return MatchFailure(*attention.input(Attention::kKey), " is keys and values");
   }

@@ -55,8 +55,8 @@ bool IsRange(const IndexExpr& index, const IndexSymbol& axis, const Dim& length)
   return index.constant().constant() && axis.extent.constant() && length.constant();
 }
 
-// The view of an element that runs over `axes`, each along one axis of its tensor; null symbols
-// stand for axes of length 1. Nullopt if it is none.
+// The view of an element that runs over `axes`, each along one axis of its tensor, or along none where
+// it is repeated; null symbols stand for axes of length 1. Nullopt if it is none.
 std::optional<JoinedCache::Part> ViewOf(const Element& element, const AxisSymbols& axes) {
   JoinedCache::Part part{.value = element.value, .at = element.at};
   std::vector<std::string> left;
@@ -68,14 +68,19 @@ std::optional<JoinedCache::Part> ViewOf(const Element& element, const AxisSymbol
     if (!symbol || !IsRange(index, *symbol, length)) return std::nullopt;
     left.push_back(symbol->key);
   }
+  std::vector<int64_t> repeats(axes.size(), 1);
   for (size_t axis = 0; axis < axes.size(); ++axis) {
-    if (!axes[axis]) {
-      part.ones.push_back(static_cast<int64_t>(axis));
+    const auto place = axes[axis] ? std::ranges::find(left, axes[axis]->key) : left.end();
+    if (place != left.end()) {
+      part.order.push_back(place - left.begin());
       continue;
     }
-    const auto place = std::ranges::find(left, axes[axis]->key);
-    if (place == left.end()) return std::nullopt;
-    part.order.push_back(place - left.begin());
+    part.ones.push_back(static_cast<int64_t>(axis));
+    if (!axes[axis]) continue;
+    const auto times = axes[axis]->extent.constant();
+    if (!times) return std::nullopt;
+    repeats[axis] = *times;
+    part.repeats = repeats;
   }
   return part.order.size() == left.size() ? std::optional(std::move(part)) : std::nullopt;
 }
@@ -129,6 +134,7 @@ Value* Written(GraphBuilder& builder, const JoinedCache::Part& part,
     value = builder.Add("Transpose", {value}, {{"perm", part.order}});
   }
   if (!part.ones.empty()) value = builder.Add("Unsqueeze", {value, builder.Ints(part.ones)});
+  if (!part.repeats.empty()) value = builder.Add("Expand", {value, builder.Ints(part.repeats)});
   for (size_t i = types.size(); i-- > 1;) value = builder.Cast(value, types[i - 1]);
   return value;
 }

@@ -1,5 +1,6 @@
 // Keys or values of Attention that are a past and new rows, joined: by a Concat that gives them as
-// they are, or seen behind views, casts, and parts of a tensor of keys and values.
+// they are, or seen behind views, casts, parts of a tensor of keys and values, and parts that are
+// repeated, as one head for all heads.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -18,6 +19,8 @@ struct JoinedCache {
     std::vector<IndexExpr> at = {};
     std::vector<int64_t> order = {};  // of the axes that are left, those of length 1 left out
     std::vector<int64_t> ones = {};   // where these are
+    // How often an axis of length 1 is repeated; empty: none is.
+    std::vector<int64_t> repeats = {};
   };
   Node* concat = nullptr;  // that gives the rows as they are
   bool present = false;    // another Attention gives them, which has taken them
