@@ -3,6 +3,7 @@
 //
 //   order = TopK <largest = 0> (ids), ends = CumSum (counts of ids)
 //   y = Concat (f (Slice (rows, 0, ends[0]), w_0), f (Slice (rows, ends[0], ends[1]), w_1), ..)
+// or, with the same result, cut by a Split of as many rows as the counts of ids say:
 //     =>  y = f (rows) with pagefuse.GroupedMatMul (.., sorted ids, [w_0, w_1, ..]) for its products
 //
 // f is products with constant matrices, and ops that look at a row alone.
@@ -106,7 +107,7 @@ class ExpertJoiner {
     if (!AreAlike(parts)) return nullptr;
     const Node& first = *parts[0]->producer();
     if (Value* rows = Whole(parts)) return rows;
-    if (first.Is("MatMul")) return Product(parts);
+    if (first.Is("MatMul") || IsPlainGemm(first)) return Product(parts);
     if (IsElementwiseOp(first)) return Copied(parts, first.num_inputs());
     return LooksAtRows(first) ? Copied(parts, 1) : absl::StatusOr<Value*>(nullptr);
   }
@@ -120,9 +121,16 @@ class ExpertJoiner {
     return cut && cut->axis == 1;
   }
 
+  static bool IsPlainGemm(const Node& node) {
+    return node.Is("Gemm") && (node.num_inputs() == 2 || node.input(2) == nullptr) &&
+           node.FloatAttribute("alpha", 1.0f).value_or(0.0f) == 1.0f &&
+           IntOr(node, "transA", 0) == 0;
+  }
+
   // Rows of one value, cut by how many there are of each expert.
   Value* Whole(const Parts& parts) {
     const Parts data = Inputs(parts, 0);
+    if (parts[0]->producer()->Is("Split")) return WholeOfSplit(parts);
     if (!parts[0]->producer()->Is("Slice") || !AreOne(data)) return nullptr;
     for (size_t e = 0; e < parts.size(); ++e) {
       if (!IsCutOf(*parts[e]->producer(), static_cast<int64_t>(e),
@@ -131,6 +139,18 @@ class ExpertJoiner {
       }
     }
     return data[0];
+  }
+
+  Value* WholeOfSplit(const Parts& parts) {
+    const Node& split = *parts[0]->producer();
+    const auto& shape = split.input(0)->shape();
+    const bool all = shape && NormalAxis(IntOr(split, "axis", 0), shape->rank()) == 0 &&
+                     split.num_inputs() == 2 && split.input(1) != nullptr &&
+                     std::ranges::equal(parts, split.outputs());
+    const auto counts = all ? JoinedCountsOf(split.input(1), contents_) : std::nullopt;
+    const auto experts = static_cast<int64_t>(parts.size());
+    if (!counts || counts->experts != experts) return nullptr;
+    return TakeIds(counts->ids, *split.input(0), experts) ? split.input(0) : nullptr;
   }
 
   bool IsCutOf(const Node& slice, int64_t expert, int64_t experts) {
@@ -157,20 +177,25 @@ class ExpertJoiner {
 
   // All cuts are by the same ids, which are as many as there are rows.
   bool TakeIds(Value* ids, const Value& rows, int64_t experts) {
-    if (ids_.ids != nullptr) return ids_.ids == ids;
+    if (counted_ != nullptr) return counted_ == ids;
     const auto sort = SortOfIds(ids, contents_);
-    const bool fits = sort && AreAmong(ids, experts) && rows.shape() && ids->shape() &&
-                      ProvablyEqual((*rows.shape())[0], (*ids->shape())[0]);
-    if (fits) ids_ = *sort;
-    return fits;
+    const bool fits = sort && AreAmong(ids, experts) && rows.shape() && sort->ids->shape() &&
+                      ProvablyEqual((*rows.shape())[0], (*sort->ids->shape())[0]);
+    if (!fits) return false;
+    ids_ = *sort;
+    counted_ = ids;
+    return true;
   }
 
   absl::StatusOr<Value*> Product(const Parts& parts) {
     PF_ASSIGN_OR_RETURN(Value * rows, Joined(Inputs(parts, 0)));
     if (rows == nullptr || ids_.ids == nullptr) return nullptr;
     Parts matrices = Inputs(parts, 1);
-    const bool turned = AreAlike(matrices) && matrices[0]->producer()->Is("Transpose");
-    if (turned) matrices = Inputs(matrices, 0);
+    bool turned = IntOr(*parts[0]->producer(), "transB", 0) != 0;
+    if (!turned && AreAlike(matrices) && matrices[0]->producer()->Is("Transpose")) {
+      matrices = Inputs(matrices, 0);
+      turned = true;
+    }
     PF_ASSIGN_OR_RETURN(std::optional<Tensor> stack, Stacked(matrices));
     if (!stack) return nullptr;
     has_products_ = true;
@@ -214,6 +239,7 @@ class ExpertJoiner {
   const SymbolicContents& contents_;
   const bool writes_;
   SortedIds ids_;
+  const Value* counted_ = nullptr;  // the ids that are sorted, in any shape
   bool has_products_ = false;
   std::map<Parts, Value*> joined_;
   std::map<const Node*, Node*> copies_;

@@ -15,6 +15,61 @@ bool IsView(const Node& node) {
 
 bool IsVector(const Value* value) { return value->shape() && value->shape()->rank() == 1; }
 
+// A TopK that gives all elements of a vector, the smallest first.
+bool SortsAll(const Node& node, const SymbolicContents& contents) {
+  if (!node.Is("TopK") || IntOr(node, "largest", 1) != 0 || IntOr(node, "sorted", 1) == 0)
+    return false;
+  const Value* ids = node.input(0);
+  const auto count = KnownDims(node.input(1), contents);
+  return IsVector(ids) && count && count->size() == 1 &&
+         ProvablyEqual((*count)[0], (*ids->shape())[0]);
+}
+
+std::optional<SortedIds> SortBy(const Node& node, const SymbolicContents& contents) {
+  if (!SortsAll(node, contents) || node.output(0) == nullptr || node.output(1) == nullptr) {
+    return std::nullopt;
+  }
+  return SortedIds{.ids = node.input(0), .sorted = node.output(0), .order = node.output(1)};
+}
+
+// Rows with a 1 at each place that a TopK chose of the row: as many ones as there are choices.
+Value* ChoicesMarkedBy(const Value* marks) {
+  const Node* node = marks->producer();
+  while (node != nullptr && node->Is("Cast")) node = node->input(0)->producer();
+  const bool marks_ones = node != nullptr && node->Is("ScatterElements") &&
+                          StringOr(*node, "reduction", "none") == "none" &&
+                          NormalAxis(IntOr(*node, "axis", 0), 2) == 1 && IsAll(node->input(0), 0) &&
+                          IsAll(node->input(2), 1);
+  if (!marks_ones) return nullptr;
+  Value* ids = node->input(1);
+  const Node* choice = ids->producer();
+  const bool are_distinct = choice != nullptr && choice->Is("TopK") && ids == choice->output(1) &&
+                            ids->shape() && ids->shape()->rank() == 2 &&
+                            NormalAxis(IntOr(*choice, "axis", -1), 2) == 1;
+  return are_distinct ? ids : nullptr;
+}
+
+std::optional<Counts> SummedMarks(const Node& sum, int64_t experts,
+                                  const SymbolicContents& contents) {
+  if (!sum.Is("ReduceSum") || sum.num_inputs() != 2) return std::nullopt;
+  const auto axes = KnownInts(sum.input(1), contents);
+  if (axes != std::vector<int64_t>{0} && axes != std::vector<int64_t>{-2}) return std::nullopt;
+  Value* ids = ChoicesMarkedBy(sum.input(0));
+  return ids ? std::optional(Counts{.ids = ids, .experts = experts}) : std::nullopt;
+}
+
+// A list that is a running sum over experts.
+std::optional<Counts> CountsSummedBy(const Value* sums, const SymbolicContents& contents) {
+  const Node* total = sums->producer();
+  if (total == nullptr || !total->Is("CumSum") || IntOr(*total, "exclusive", 0) != 0 ||
+      IntOr(*total, "reverse", 0) != 0) {
+    return std::nullopt;
+  }
+  return CountsOf(total->input(0), contents);
+}
+
+}  // namespace
+
 // All elements are that number, as a constant or filled in.
 bool IsAll(const Value* value, double number) {
   if (const Tensor* tensor = ConstantOf(value)) {
@@ -33,41 +88,6 @@ bool IsAll(const Value* value, double number) {
   return DecodeToDouble(tensor->dtype(), tensor->data(), 1, &held).ok() && held == number;
 }
 
-// A TopK that gives all elements of a vector, the smallest first.
-bool SortsAll(const Node& node, const SymbolicContents& contents) {
-  if (!node.Is("TopK") || IntOr(node, "largest", 1) != 0 || IntOr(node, "sorted", 1) == 0)
-    return false;
-  const Value* ids = node.input(0);
-  const auto count = KnownDims(node.input(1), contents);
-  return IsVector(ids) && count && count->size() == 1 &&
-         ProvablyEqual((*count)[0], (*ids->shape())[0]);
-}
-
-std::optional<SortedIds> SortBy(const Node& node, const SymbolicContents& contents) {
-  if (!SortsAll(node, contents) || node.output(0) == nullptr || node.output(1) == nullptr) {
-    return std::nullopt;
-  }
-  return SortedIds{.ids = node.input(0), .sorted = node.output(0), .order = node.output(1)};
-}
-
-// The counts of ids [E] behind a running sum over experts.
-std::optional<Offset> CountsOf(const Value* sums) {
-  const Node* total = sums->producer();
-  if (total == nullptr || !total->Is("CumSum") || IntOr(*total, "exclusive", 0) != 0 ||
-      IntOr(*total, "reverse", 0) != 0) {
-    return std::nullopt;
-  }
-  const Node* counts = total->input(0)->producer();
-  const bool adds = counts != nullptr && counts->Is("ScatterElements") &&
-                    StringOr(*counts, "reduction", "none") == "add";
-  if (!adds || !IsVector(counts->output(0)) || !IsVector(counts->input(1))) return std::nullopt;
-  const auto experts = (*counts->output(0)->shape())[0].constant();
-  if (!experts || !IsAll(counts->input(0), 0) || !IsAll(counts->input(2), 1)) return std::nullopt;
-  return Offset{.ids = counts->input(1), .experts = *experts};
-}
-
-}  // namespace
-
 std::optional<SortedIds> SortOf(const Value* value, const SymbolicContents& contents) {
   const Node* node = value->producer();
   return node == nullptr ? std::nullopt : SortBy(*node, contents);
@@ -76,12 +96,27 @@ std::optional<SortedIds> SortOf(const Value* value, const SymbolicContents& cont
 std::optional<SortedIds> SortOfIds(const Value* ids, const SymbolicContents& contents) {
   for (const Use& use : ids->uses()) {
     if (use.node->graph() != ids->graph()) continue;
-    if (const auto sort = SortBy(*use.node, contents)) return sort;
+    const bool flattens = IsView(*use.node) && !IsVector(ids) && IsVector(use.node->output(0));
+    const auto sort =
+        flattens ? SortOfIds(use.node->output(0), contents) : SortBy(*use.node, contents);
+    if (sort) return sort;
   }
   return std::nullopt;
 }
 
-std::optional<Offset> OffsetOf(const Value* value, const SymbolicContents& contents) {
+std::optional<Counts> CountsOf(const Value* value, const SymbolicContents& contents) {
+  const Node* node = value->producer();
+  const bool counts = value->dtype() == DataType::kInt64 || value->dtype() == DataType::kInt32;
+  if (node == nullptr || !IsVector(value) || !counts) return std::nullopt;
+  const auto experts = (*value->shape())[0].constant();
+  if (!experts) return std::nullopt;
+  if (!node->Is("ScatterElements")) return SummedMarks(*node, *experts, contents);
+  const bool adds = StringOr(*node, "reduction", "none") == "add" && IsVector(node->input(1)) &&
+                    IsAll(node->input(0), 0) && IsAll(node->input(2), 1);
+  return adds ? std::optional(Counts{.ids = node->input(1), .experts = *experts}) : std::nullopt;
+}
+
+std::optional<Place> PlaceOf(const Value* value, const SymbolicContents& contents) {
   const Node* node = value->producer();
   while (node != nullptr && IsView(*node)) node = node->input(0)->producer();
   if (node == nullptr) return std::nullopt;
@@ -95,10 +130,45 @@ std::optional<Offset> OffsetOf(const Value* value, const SymbolicContents& conte
     if (start && end && start->size() == 1 && end->front() == start->front() + 1)
       place = start->front();
   }
-  std::optional<Offset> offset = place ? CountsOf(node->input(0)) : std::nullopt;
-  if (!offset) return std::nullopt;
-  offset->expert = *place < 0 ? *place + offset->experts : *place;
-  return offset;
+  const Value* list = node->input(0);
+  const auto length = IsVector(list) ? (*list->shape())[0].constant() : std::nullopt;
+  if (!place || !length) return std::nullopt;
+  if (*length == 1) return PlaceOf(list, contents);
+  return Place{.list = list, .at = *place < 0 ? *place + *length : *place};
+}
+
+std::optional<Offset> OffsetOf(const Value* value, const SymbolicContents& contents) {
+  const auto place = PlaceOf(value, contents);
+  const auto counts = place ? CountsSummedBy(place->list, contents) : std::nullopt;
+  if (!counts) return std::nullopt;
+  return Offset{.ids = counts->ids, .expert = place->at, .experts = counts->experts};
+}
+
+std::optional<Counts> JoinedCountsOf(const Value* list, const SymbolicContents& contents) {
+  if (const auto counts = CountsOf(list, contents)) return counts;
+  const Node* join = list->producer();
+  if (join == nullptr || !join->Is("Concat")) return std::nullopt;
+  const Value* all = nullptr;
+  for (int i = 0; i < join->num_inputs(); ++i) {
+    const auto& shape = join->input(i)->shape();
+    const auto place = PlaceOf(join->input(i), contents);
+    const bool follows = place && place->at == i && (i == 0 || place->list == all) && shape &&
+                         shape->rank() == 1 && (*shape)[0].constant() == 1;
+    if (!follows) return std::nullopt;
+    all = place->list;
+  }
+  const auto counts = CountsOf(all, contents);
+  return counts && counts->experts == join->num_inputs() ? counts : std::nullopt;
+}
+
+std::optional<int64_t> RowsQuotient(const Value* index, const SortedIds& sort,
+                                    const SymbolicContents& contents) {
+  const Node* quotient = index->producer();
+  if (quotient == nullptr || !quotient->Is("Div") || quotient->input(0) != sort.order)
+    return std::nullopt;
+  const auto times = KnownInts(quotient->input(1), contents);
+  if (!times || times->size() != 1 || times->front() < 1) return std::nullopt;
+  return times->front();
 }
 
 bool AreAmong(const Value* ids, int64_t experts) {

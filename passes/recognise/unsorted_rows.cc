@@ -4,7 +4,8 @@
 //   sorted, order = TopK <largest = 0> (ids)     back = places of order, sorted
 //   y = Gather (f (Gather (x, order), sorted), back)  =>  y = f (x, ids)
 //
-// Rows x [M, ..] that each ask for k experts are taken by order / k: k copies of each row.
+// Rows x [M, ..] that each ask for k experts are taken by order / k: k copies of each row. The way back
+// may be a ScatterND that adds rows to zeros, at order or, for the sum of the k rows, at order / k.
 #include <map>
 #include <vector>
 
@@ -47,6 +48,7 @@ class Unsorter {
     const Node* node = rows->producer();
     if (node == nullptr || !rows->shape() || !IsLong(rows)) return nullptr;
     if (IsRowsGather(*node)) return Taken(*node);
+    if (node->Is("Expand") && SameShapes(node->input(0), rows)) return Unsorted(node->input(0));
     if (node->Is("GroupedMatMul", "pagefuse")) {
       return IntOr(*node, "repeat", 1) == 1 ? Copied(*node, rows, 2) : nullptr;
     }
@@ -77,19 +79,15 @@ class Unsorter {
     Value* rows = gather.input(0);
     Value* index = gather.input(1);
     if (index == sort_.order) return IsLong(rows) ? rows : nullptr;
-    const Node* quotient = index->producer();
-    if (quotient == nullptr || !quotient->Is("Div") || quotient->input(0) != sort_.order)
-      return nullptr;
-    const auto times = KnownInts(quotient->input(1), contents_);
+    const auto times = RowsQuotient(index, sort_, contents_);
     const Shape& shape = *rows->shape();
-    if (!times || times->size() != 1 || times->front() < 1 || shape.rank() != 2 ||
-        !shape[1].is_constant() ||
-        !ProvablyEqual(shape[0] * Dim(times->front()), (*sort_.ids->shape())[0])) {
+    if (!times || shape.rank() != 2 || !shape[1].is_constant() ||
+        !ProvablyEqual(shape[0] * Dim(*times), (*sort_.ids->shape())[0])) {
       return nullptr;
     }
     if (!writes_) return rows;
     Value* once = builder_.Add("Unsqueeze", {rows, builder_.Ints({1})});
-    Value* each = builder_.Add("Expand", {once, builder_.Ints({1, times->front(), 1})});
+    Value* each = builder_.Add("Expand", {once, builder_.Ints({1, *times, 1})});
     return builder_.Add("Reshape", {each, builder_.Ints({-1, *shape[1].constant()})});
   }
 
@@ -130,16 +128,62 @@ class Unsorter {
   std::map<const Node*, Node*> copies_;
 };
 
-absl::StatusOr<bool> Rewrite(Graph& graph, Node* node, const SymbolicContents& contents) {
-  if (!IsRowsGather(*node)) return false;
-  const auto back = SortOf(node->input(1), contents);
-  if (!back || back->order != node->input(1)) return false;
+// Rows that go back to where they stood before they were sorted, or to a sum of `each` that stand side
+// by side there.
+struct RowsBack {
+  Value* rows = nullptr;
+  SortedIds sort;
+  int64_t each = 1;
+};
+
+std::optional<RowsBack> GatheredBack(const Node& gather, const SymbolicContents& contents) {
+  const auto back = SortOf(gather.input(1), contents);
+  if (!back || back->order != gather.input(1)) return std::nullopt;
   const auto sort = SortOf(back->ids, contents);
-  if (!sort || sort->order != back->ids) return false;
-  Unsorter looker(graph, *node, contents, *sort, /*writes=*/false);
-  if (looker.Unsorted(node->input(0)) == nullptr) return false;
-  Unsorter writer(graph, *node, contents, *sort, /*writes=*/true);
-  if (!ReplaceValue(graph, node->output(0), writer.Unsorted(node->input(0)))) return false;
+  if (!sort || sort->order != back->ids) return std::nullopt;
+  return RowsBack{.rows = gather.input(0), .sort = *sort};
+}
+
+// Zeros to which rows [M, N] are added at their order, or at order / k.
+std::optional<RowsBack> AddedBack(const Node& scatter, const SymbolicContents& contents) {
+  const Node* column = scatter.input(1)->producer();
+  const auto &places = scatter.input(1)->shape(), &sums = scatter.input(0)->shape(),
+             &rows = scatter.input(2)->shape();
+  const bool adds = StringOr(scatter, "reduction", "none") == "add" && column != nullptr &&
+                    (column->Is("Unsqueeze") || column->Is("Reshape")) && places && sums && rows &&
+                    places->rank() == 2 && (*places)[1].constant() == 1 && rows->rank() == 2 &&
+                    sums->rank() == 2 && (*rows)[1].is_constant();
+  if (!adds || !IsAll(scatter.input(0), 0)) return std::nullopt;
+  Value* index = column->input(0);
+  const Node* quotient = index->producer();
+  const Value* order = quotient && quotient->Is("Div") ? quotient->input(0) : index;
+  const auto sort = SortOf(order, contents);
+  if (!sort || sort->order != order) return std::nullopt;
+  const auto each =
+      order == index ? std::optional<int64_t>(1) : RowsQuotient(index, *sort, contents);
+  if (!each || !ProvablyEqual((*sums)[0] * Dim(*each), (*rows)[0])) return std::nullopt;
+  return RowsBack{.rows = scatter.input(2), .sort = *sort, .each = *each};
+}
+
+// The sum of as many rows, one after the other.
+Value* SummedRows(GraphBuilder& builder, Value* rows, int64_t each, int64_t columns) {
+  Value* apart = builder.Reshape(rows, {-1, each, columns});
+  return builder.Add("ReduceSum", {apart, builder.Ints({1})}, "keepdims", int64_t{0});
+}
+
+absl::StatusOr<bool> Rewrite(Graph& graph, Node* node, const SymbolicContents& contents) {
+  std::optional<RowsBack> back;
+  if (IsRowsGather(*node)) back = GatheredBack(*node, contents);
+  if (node->Is("ScatterND")) back = AddedBack(*node, contents);
+  if (!back) return false;
+  Unsorter looker(graph, *node, contents, back->sort, /*writes=*/false);
+  if (looker.Unsorted(back->rows) == nullptr) return false;
+  Unsorter writer(graph, *node, contents, back->sort, /*writes=*/true);
+  Value* rows = writer.Unsorted(back->rows);
+  GraphBuilder builder(graph, node, node->output(0)->name());
+  if (back->each > 1)
+    rows = SummedRows(builder, rows, back->each, *back->rows->shape()->back(0).constant());
+  if (!ReplaceValue(graph, node->output(0), rows)) return false;
   graph.EraseIfDead(node);
   return true;
 }

@@ -18,7 +18,10 @@ bool Divides(const Node& node) {
   return node.Is("Div") || node.Is("BitShift") || node.Is("Floor") || node.Is("Mod");
 }
 
+// Sizes, and places among the elements of an axis, which a size ends.
 bool IsNeverNegative(const Value* value, const SymbolicContents& contents) {
+  const Node* node = value->producer();
+  if (node && node->Is("TopK") && value == node->output(1)) return true;
   const auto known = KnownDims(value, contents);
   return known && std::ranges::all_of(*known, [](const Dim& dim) {
            return dim.known() && dim.offset() >= 0 &&
