@@ -98,12 +98,12 @@ bool OneLessBoolToNot(Node& node, Peephole& peephole) {
 
 namespace {
 
-// Whether a sum of ones comes out in its type, as many as there are.
-bool CountsExactly(const Node& sum) {
-  const Shape* shape = ShapeOf(sum.input(0));
+// Whether both types hold the sum of all of these, if they are ones.
+bool CountExactly(const Value& ones, DataType type, DataType other) {
+  const Shape* shape = ShapeOf(&ones);
   Dim count(1);
   for (int axis = 0; shape && axis < shape->rank(); ++axis) count = count * (*shape)[axis];
-  return shape && HoldsExactly(sum.output(0)->dtype(), 0, count);
+  return shape && HoldsExactly(type, 0, count) && HoldsExactly(other, 0, count);
 }
 
 }  // namespace
@@ -111,12 +111,14 @@ bool CountsExactly(const Node& sum) {
 bool CountOfBools(Node& node, Peephole& peephole) {
   // As floats, and an integer again.
   const Node* sum = node.input(0)->producer();
-  if (!IsInteger(node.output(0)->dtype()) || !sum || !sum->Is("ReduceSum") ||
+  const DataType type = node.output(0)->dtype();
+  // ReduceSum has no narrower integers.
+  if (!IsInteger(type) || BitWidth(type) < 32 || !sum || !sum->Is("ReduceSum") ||
       !IsFloatingPoint(node.input(0)->dtype())) {
     return false;
   }
   Value* condition = BoolBehind(sum->input(0));
-  if (!condition || !CountsExactly(*sum)) return false;
+  if (!condition || !CountExactly(*sum->input(0), sum->output(0)->dtype(), type)) return false;
   Value* numbers = peephole.AddNode(node, "Cast", {condition}, {{"to", *node.attribute("to")}});
   std::vector<Value*> inputs(sum->inputs().begin(), sum->inputs().end());
   inputs[0] = numbers;
