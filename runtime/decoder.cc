@@ -6,6 +6,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/runtime/random.h"
 #include "pagefuse/runtime/verdict_store.h"
 
 namespace pagefuse {
@@ -62,8 +63,9 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(
   decoder->why_not_paged_ = differs ? decoder->verdict_->reason : made->why_not_paged;
   if (made->paged) {
     PF_ASSIGN_OR_RETURN(decoder->engine_, Engine::Create(std::move(made->paged), options));
-    const bool bounded = decoder->engine_->max_tokens() && HasExportedForm(exported);
-    if (bounded && !AsksForPages(options, how)) {
+    const Engine& engine = *decoder->engine_;
+    const bool bounded = engine.max_tokens() || !engine.runs_all_tokens();
+    if (bounded && HasExportedForm(exported) && !AsksForPages(options, how)) {
       const RewriteVerdict verdict = decoder->verdict_.value_or(RewriteVerdict{});
       decoder->beyond_ = {exported.Clone(), UnderVerdict(options, verdict), nullptr};
     }
@@ -72,12 +74,27 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(
   return decoder;
 }
 
+std::optional<int64_t> Decoder::BarredIn(const Request& request) const {
+  for (const std::vector<int64_t>* tokens : {&request.prompt, &request.forced}) {
+    for (const int64_t token : *tokens) {
+      if (!engine_->Runs(token)) return token;
+    }
+  }
+  return std::nullopt;
+}
+
 bool Decoder::IsBeyond(const Request& request) const {
-  return beyond_ && TokensToRun(request) > *engine_->max_tokens();
+  if (!beyond_) return false;
+  const auto most = engine_->max_tokens();
+  return (most && TokensToRun(request) > *most) || BarredIn(request);
 }
 
 std::string Decoder::WhyAsExported(const Request& request) const {
   if (!IsBeyond(request)) return "";
+  if (const auto barred = BarredIn(request)) {
+    return StrCat("paged, the graph does not run token ", *barred,
+                  ", with which it does otherwise");
+  }
   return StrCat("a prompt of ", request.prompt.size(), " tokens and ", request.max_new_tokens,
                 " new ones: paged, the graph runs ", *engine_->max_tokens(),
                 " tokens, behind which it rotates otherwise");
@@ -92,11 +109,57 @@ absl::StatusOr<std::vector<Completion>> Decoder::GenerateBeyond(
   return beyond_->decoder->Generate(requests, on_token);
 }
 
+bool Decoder::GoesOn(const Completion& completion) const {
+  return beyond_ && !completion.error.ok() && !completion.tokens.empty() &&
+         !engine_->Runs(completion.tokens.back());
+}
+
+// What has come is fed as it is: another token may be as likely to the graph as it was exported.
+absl::Status Decoder::GoOn(const Request& request, int64_t sample, Completion& completion,
+                           size_t place, const OnToken& on_token) {
+  Request whole = request;
+  whole.sampling.seed = completion.seed;
+  whole.samples = sample + 1;  // what is drawn depends on its number
+  const size_t come = completion.tokens.size();
+  while (whole.forced.size() < come) {
+    whole.forced.push_back(completion.tokens[whole.forced.size()]);
+  }
+  size_t told = 0;
+  const auto on_new = [&](const NewToken& token) {
+    if (token.completion != static_cast<size_t>(sample)) return false;
+    return ++told <= come || !on_token || on_token({place, token.token, token.logprobs});
+  };
+  PF_ASSIGN_OR_RETURN(std::vector<Completion> made, GenerateBeyond({whole}, on_new));
+  Completion& all = made[sample];
+  if (all.tokens.size() < come) {
+    completion.error = all.error;
+    return absl::OkStatus();
+  }
+  std::ranges::copy(completion.tokens, all.tokens.begin());
+  std::ranges::copy(completion.logits, all.logits.begin());
+  std::ranges::copy(completion.logprobs, all.logprobs.begin());
+  completion = std::move(all);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Completion>> Decoder::GeneratePaged(const std::vector<Request>& requests,
+                                                               const OnToken& on_token) {
+  PF_ASSIGN_OR_RETURN(std::vector<Completion> completions, engine_->Generate(requests, on_token));
+  size_t place = 0;
+  for (const Request& request : requests) {
+    for (int64_t sample = 0; sample < request.samples; ++sample, ++place) {
+      if (!GoesOn(completions[place])) continue;
+      PF_RETURN_IF_ERROR(GoOn(request, sample, completions[place], place, on_token));
+    }
+  }
+  return completions;
+}
+
 absl::StatusOr<std::vector<Completion>> Decoder::Generate(const std::vector<Request>& requests,
                                                           const OnToken& on_token) {
   if (!engine_) return plain_->Generate(requests, on_token);
   if (std::ranges::none_of(requests, [&](const Request& r) { return IsBeyond(r); })) {
-    return engine_->Generate(requests, on_token);
+    return GeneratePaged(requests, on_token);
   }
   PF_RETURN_IF_ERROR(CheckRequests(requests, vocabulary()));
   std::vector<Completion> completions;
@@ -120,7 +183,7 @@ absl::StatusOr<std::vector<Completion>> Decoder::Generate(const std::vector<Requ
       };
     }
     PF_ASSIGN_OR_RETURN(std::vector<Completion> made,
-                        beyond ? GenerateBeyond(part, on_part) : engine_->Generate(part, on_part));
+                        beyond ? GenerateBeyond(part, on_part) : GeneratePaged(part, on_part));
     for (size_t i = 0; i < made.size(); ++i) completions[places[i]] = std::move(made[i]);
   }
   return completions;
@@ -128,7 +191,23 @@ absl::StatusOr<std::vector<Completion>> Decoder::Generate(const std::vector<Requ
 
 absl::StatusOr<Completion> Decoder::Continue(const Request& request, int64_t room,
                                              const OnToken& on_token) {
-  if (engine_ && !IsBeyond(request)) return engine_->Continue(request, room, on_token);
+  if (engine_ && !IsBeyond(request)) {
+    Request seeded = request;
+    if (!seeded.sampling.seed) seeded.sampling.seed = FreshSeed();
+    Completion come;
+    come.seed = *seeded.sampling.seed;
+    const auto on_new = [&](const NewToken& token) {
+      come.tokens.push_back(token.token);
+      if (token.logprobs) come.logprobs.push_back(*token.logprobs);
+      return !on_token || on_token(token);
+    };
+    auto whole = engine_->Continue(seeded, room, on_new);
+    come.error = whole.status();
+    if (!GoesOn(come)) return whole;
+    PF_RETURN_IF_ERROR(GoOn(seeded, 0, come, 0, on_token));
+    PF_RETURN_IF_ERROR(come.error);
+    return come;
+  }
   PF_ASSIGN_OR_RETURN(std::vector<Completion> completions, Generate({request}, on_token));
   PF_RETURN_IF_ERROR(FirstError(completions));
   return std::move(completions[0]);

@@ -51,13 +51,14 @@ class Decoder {
   std::optional<int64_t> capacity() const { return engine_ ? engine_->capacity() : std::nullopt; }
   int64_t vocabulary() const { return engine_ ? engine_->vocabulary() : plain_->vocabulary(); }
 
-  // What is said of a request that is longer than the paged graph runs (Engine::max_tokens) and so
-  // runs as the graph was exported; empty for others.
+  // What is said of a request that is longer than the paged graph runs (Engine::max_tokens), or has a
+  // token that it does not run (Engine::Runs), and so runs as the graph was exported; empty for others.
   std::string WhyAsExported(const Request& request) const;
 
   // Engine::Generate and Engine::WarmUp; a graph that is not paged has nothing to warm up. Requests
-  // that are longer than the paged graph runs are generated as it was exported, behind the others;
-  // they are InvalidArgument where pages or options of them are asked for.
+  // that the paged graph does not run are generated as it was exported, behind the others, and so is
+  // what follows a new token that it does not run; they are InvalidArgument, and this is
+  // FailedPrecondition, where pages or options of them are asked for.
   absl::StatusOr<std::vector<Completion>> Generate(const std::vector<Request>& requests,
                                                    const OnToken& on_token = nullptr);
   // Engine::Continue; a graph that is not paged computes the whole prompt.
@@ -71,6 +72,14 @@ class Decoder {
                                               const DecoderOptions& how,
                                               std::optional<RewriteVerdict>& verdict);
   bool IsBeyond(const Request& request) const;
+  // A token of the request that the paged graph does not run.
+  std::optional<int64_t> BarredIn(const Request& request) const;
+  // Whether it ended at such a token, and goes on as the graph was exported.
+  bool GoesOn(const Completion& completion) const;
+  absl::Status GoOn(const Request& request, int64_t sample, Completion& completion, size_t place,
+                    const OnToken& on_token);
+  absl::StatusOr<std::vector<Completion>> GeneratePaged(const std::vector<Request>& requests,
+                                                        const OnToken& on_token);
   absl::StatusOr<std::vector<Completion>> GenerateBeyond(const std::vector<Request>& requests,
                                                          const OnToken& on_token);
 

@@ -66,9 +66,12 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::unique_ptr<PagedMode
 absl::Status Engine::Impl::Check(const std::vector<Request>& requests) const {
   PF_RETURN_IF_ERROR(CheckRequests(requests, model->vocabulary()));
   for (size_t i = 0; i < requests.size(); ++i) {
-    const absl::Status length = model->CheckLength(TokensToRun(requests[i]));
-    if (length.ok()) continue;
-    return absl::InvalidArgumentError(StrCat("request ", i, ": ", StdView(length.message())));
+    for (const absl::Status& status :
+         {model->CheckLength(TokensToRun(requests[i])), model->CheckTokens(requests[i].prompt),
+          model->CheckTokens(requests[i].forced)}) {
+      if (status.ok()) continue;
+      return absl::InvalidArgumentError(StrCat("request ", i, ": ", StdView(status.message())));
+    }
   }
   return absl::OkStatus();
 }
@@ -117,6 +120,19 @@ absl::StatusOr<Tensor> Engine::Impl::RunTokens(const std::vector<int64_t>& input
   return logits;
 }
 
+void Engine::Impl::Take(const Request& request, std::span<const float> logits, Progress& progress,
+                        size_t index, const OnToken& on_token) {
+  AddToken(request, logits, progress, index, on_token);
+  if (progress.done || model->Runs(progress.tokens.back())) return;
+  Completion& completion = progress.completion;
+  const absl::Status why = model->CheckTokens({&progress.tokens.back(), 1});
+  completion.error = absl::FailedPreconditionError(
+      StrCat("request ", progress.request, ", new token ", completion.tokens.size() - 1, ": ",
+             StdView(why.message())));
+  completion.finish = FinishReason::kFailed;
+  progress.done = true;
+}
+
 absl::Status Engine::Impl::RunAll(const std::vector<Request>& requests,
                                   std::vector<Progress>& progress, const OnToken& on_token) {
   Scheduler scheduler(&model->cache(), {.max_tokens_per_step = options.max_tokens_per_step,
@@ -130,7 +146,7 @@ absl::Status Engine::Impl::RunAll(const std::vector<Request>& requests,
   const auto take = [&](size_t index, std::span<const float> logits) {
     Progress& item = *scheduled[index];
     const size_t completion = &item - progress.data();
-    AddToken(requests[item.request], logits, item, completion, on_token);
+    Take(requests[item.request], logits, item, completion, on_token);
     if (item.completion.error.ok()) scheduler.AddToken(index);
   };
   PrefixIndex prefixes;
@@ -196,6 +212,10 @@ absl::Status Engine::WarmUp(const std::vector<Request>& requests) {
 }
 
 std::optional<int64_t> Engine::max_tokens() const { return impl_->model->max_tokens(); }
+
+bool Engine::Runs(int64_t token) const { return impl_->model->Runs(token); }
+bool Engine::runs_all_tokens() const { return impl_->model->runs_all_tokens(); }
+int64_t Engine::NextThatRuns(int64_t token) const { return impl_->model->NextThatRuns(token); }
 
 std::optional<int64_t> Engine::capacity() const {
   if (impl_->options.cache_tokens == 0) return std::nullopt;

@@ -91,6 +91,11 @@ class Engine {
   std::optional<int64_t> capacity() const;
   // PagedModel::max_tokens: a request that runs more is InvalidArgument.
   std::optional<int64_t> max_tokens() const;
+  // PagedModel::Runs: a request with another token is InvalidArgument, and a completion that goes on
+  // with one ends as FailedPrecondition.
+  bool Runs(int64_t token) const;
+  bool runs_all_tokens() const;
+  int64_t NextThatRuns(int64_t token) const;
 
   const Session& session() const;
   const PagedCache& cache() const;

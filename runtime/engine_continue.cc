@@ -67,7 +67,7 @@ absl::Status Engine::Impl::Answer(const Request& request, Kept& text, Progress& 
   PF_ASSIGN_OR_RETURN(const SequenceId prompt, model->cache().Fork(text.sequence));
   kept.push_back({text.tokens, prompt});
   while (!progress.done) {
-    AddToken(request, logits.values<float>(), progress, 0, on_token);
+    Take(request, logits.values<float>(), progress, 0, on_token);
     PF_RETURN_IF_ERROR(progress.completion.error);
     if (progress.done) break;
     PF_ASSIGN_OR_RETURN(logits, Append(text, {progress.tokens.back()}));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "pagefuse/runtime/engine.h"
@@ -31,6 +32,10 @@ struct Engine::Impl {
                                    const StepMetadata& metadata);
   absl::Status RunAll(const std::vector<Request>& requests, std::vector<Progress>& progress,
                       const OnToken& on_token);
+
+  // AddToken; ends a completion that goes on with a token that the paged graph does not run.
+  void Take(const Request& request, std::span<const float> logits, Progress& progress, size_t index,
+            const OnToken& on_token);
 
   absl::Status MakeRoom(const Request& request, int64_t room);
   absl::StatusOr<Kept> GoOnFrom(const std::vector<int64_t>& prompt);

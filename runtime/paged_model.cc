@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/numbers.h"
+#include "nlohmann/json.hpp"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
@@ -36,6 +37,16 @@ absl::StatusOr<std::optional<int64_t>> ReadMaxTokens(const Model& model) {
       StrCat("metadata \"", kMaxTokensKey, "\": expected a positive number, got \"", *text, "\""));
 }
 
+absl::StatusOr<std::vector<int64_t>> ReadBarredTokens(const Model& model) {
+  const auto text = FindMetadata(model.metadata, kBarredTokensKey);
+  if (!text) return std::vector<int64_t>();
+  const auto json = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  const auto is_id = [](const nlohmann::json& id) { return id.is_number_integer(); };
+  if (json.is_array() && std::ranges::all_of(json, is_id)) return json.get<std::vector<int64_t>>();
+  return absl::InvalidArgumentError(
+      StrCat("metadata \"", kBarredTokensKey, "\": expected a list of ids, got \"", *text, "\""));
+}
+
 // Blocks that hold so many tokens of a group that keeps all rows.
 int64_t BlocksOf(const CacheGroup& group, int64_t tokens) {
   return (std::max<int64_t>(group.RowsOf(tokens), 1) - 1) / group.block_size + 1;
@@ -65,6 +76,7 @@ absl::StatusOr<std::unique_ptr<PagedModel>> PagedModel::Create(Model model,
   PF_RETURN_IF_ERROR(layout.status());
   paged->layout_ = *std::move(layout);
   PF_ASSIGN_OR_RETURN(paged->max_tokens_, ReadMaxTokens(paged->session_->model()));
+  PF_ASSIGN_OR_RETURN(paged->barred_tokens_, ReadBarredTokens(paged->session_->model()));
   paged->settings_ = CacheSettingsOf(paged->session_->model()).value_or(CacheSettings{"none"});
   const Value* logits = paged->session_->model().graph->FindValue(kLogits);
   if (!logits || !logits->is_output() || !logits->shape() || logits->shape()->rank() < 2 ||
@@ -95,6 +107,22 @@ absl::Status PagedModel::CheckLength(int64_t tokens) const {
       StrCat("a sequence of ", tokens, " tokens: expected ", *max_tokens_,
              " at most, behind which the graph as it was exported rotates otherwise; longer ones "
              "run as it was exported, without options of pages"));
+}
+
+absl::Status PagedModel::CheckTokens(std::span<const int64_t> tokens) const {
+  const auto barred = std::ranges::find_if_not(tokens, [&](int64_t token) { return Runs(token); });
+  if (barred == tokens.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(StrCat(
+      "token ", *barred,
+      ": expected another one, as the graph that was exported does otherwise with this; texts "
+      "with it run as it was exported, without options of pages"));
+}
+
+int64_t PagedModel::NextThatRuns(int64_t token) const {
+  for (size_t i = 0; i < barred_tokens_.size() && !Runs(token); ++i) {
+    token = vocabulary_ > 0 ? (token + 1) % vocabulary_ : token + 1;
+  }
+  return token;
 }
 
 absl::Status PagedModel::Reserve(const std::vector<int64_t>& lengths, int64_t step_tokens,
@@ -138,6 +166,7 @@ void PagedModel::CopyBlocks() {
 absl::StatusOr<Tensor> PagedModel::Run(const std::vector<int64_t>& input_ids,
                                        const StepMetadata& step) {
   for (const int64_t position : step.positions) PF_RETURN_IF_ERROR(CheckLength(position + 1));
+  PF_RETURN_IF_ERROR(CheckTokens(input_ids));
   CopyBlocks();
   std::map<std::string, Tensor> feeds = tensors_;
   layout_.AddStepFeeds(input_ids, step, feeds);

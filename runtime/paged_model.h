@@ -1,10 +1,12 @@
 // A paged graph together with its cache: the session, the cache tensors, and the feeds of a step.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -46,6 +48,13 @@ class PagedModel {
   std::optional<int64_t> max_tokens() const { return max_tokens_; }
   // InvalidArgument, saying why, for a sequence of which more tokens are run.
   absl::Status CheckLength(int64_t tokens) const;
+  // False for a token with which the graph is not what was exported.
+  bool Runs(int64_t token) const { return std::ranges::count(barred_tokens_, token) == 0; }
+  bool runs_all_tokens() const { return barred_tokens_.empty(); }
+  // InvalidArgument, saying why, for one of these among tokens.
+  absl::Status CheckTokens(std::span<const int64_t> tokens) const;
+  // The token, or the next one of the vocabulary that runs.
+  int64_t NextThatRuns(int64_t token) const;
 
   // Makes the cache: room for sequences of these lengths at once in steps of at most `step_tokens`.
   // `cache_tokens` > 0 bounds the groups that keep all rows instead. Drops all sequences of the
@@ -54,7 +63,7 @@ class PagedModel {
                        int64_t cache_tokens = 0);
 
   // Runs one packed step whose slots were taken from cache(); returns float32 logits [B, V], or [1,
-  // T, V] with all_logits. Error as CheckLength.
+  // T, V] with all_logits. Errors as CheckLength and CheckTokens.
   absl::StatusOr<Tensor> Run(const std::vector<int64_t>& input_ids, const StepMetadata& step);
 
   // The usual case: appends tokens to sequences of cache() and runs them.
@@ -87,6 +96,7 @@ class PagedModel {
   std::unique_ptr<PagedCache> cache_;
   std::map<std::string, Tensor> tensors_;
   std::optional<int64_t> max_tokens_;
+  std::vector<int64_t> barred_tokens_;
   int64_t vocabulary_ = 0;
   bool all_logits_ = false;
 };

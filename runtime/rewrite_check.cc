@@ -355,11 +355,18 @@ class Checker {
     return points;
   }
 
-  // Those that the graph runs, which may be for short texts alone.
+  // Those that the graph runs, which may be for short texts alone, and not with every token.
   std::vector<Probe> ProbesOf(const Runnable& runnable, int seed = 0) const {
     std::vector<Probe> probes =
         MakeProbes(PointsOf(runnable), EdgesOf(runnable), vocabulary(), seed);
     if (!runnable.paged) return probes;
+    for (Probe& probe : probes) {
+      for (ProbeText& text : probe.texts) {
+        for (std::vector<int64_t>* tokens : {&text.prompt, &text.following}) {
+          for (int64_t& token : *tokens) token = runnable.paged->NextThatRuns(token);
+        }
+      }
+    }
     std::erase_if(probes, [&](const Probe& probe) {
       return std::ranges::any_of(probe.texts, [&](const ProbeText& text) {
         const size_t tokens = text.prompt.size() + text.following.size();

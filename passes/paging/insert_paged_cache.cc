@@ -62,6 +62,7 @@ class PagedCacheInserter {
     PF_ASSIGN_OR_RETURN(uses_, FindPagedAttention(model_, contents_));
     if (uses_.empty()) return false;
     PF_ASSIGN_OR_RETURN(DecoderInputs inputs, DecoderInputsOf(graph_, uses_));
+    found_inputs_ = true;
     if (premises_) PF_RETURN_IF_ERROR(CheckPremises(*premises_, inputs, uses_));
     PF_ASSIGN_OR_RETURN(const TokenTrace trace, TraceTokensOf(graph_, uses_, inputs, contents_));
     PF_RETURN_IF_ERROR(CheckFinite());
@@ -95,6 +96,9 @@ class PagedCacheInserter {
     model_.opset_imports["pagefuse"] = 1;
     return true;
   }
+
+  // Whether inputs were found to be those of a decoder.
+  bool found_inputs() const { return found_inputs_; }
 
  private:
   struct Group {
@@ -365,6 +369,7 @@ class PagedCacheInserter {
   Graph& graph_;
   int64_t block_size_;
   const Premises* premises_;  // null: of all requests
+  bool found_inputs_ = false;
   SymbolicContents contents_;
   std::vector<AttentionUse> uses_;
   std::map<std::tuple<const Value*, const Value*, int64_t>, const Node*> inserts_;
@@ -387,13 +392,17 @@ absl::StatusOr<bool> Insert(Model& model, PassContext& context) {
   // Work on a copy, so that a graph that cannot be paged stays as it was.
   Model copy = model.Clone();
   auto changed = PagedCacheInserter(copy, block_size).Run();
-  for (const bool bars : {false}) {
+  for (const bool bars : {false, true}) {
     if (!absl::IsFailedPrecondition(changed.status())) break;
     copy = model.Clone();
     const auto premises = TakePremises(copy, bars);
     if (absl::IsFailedPrecondition(premises.status())) break;
     PF_RETURN_IF_ERROR(premises.status());
-    if (*premises) changed = PagedCacheInserter(copy, block_size, &**premises).Run();
+    if (!*premises) continue;
+    PagedCacheInserter inserter(copy, block_size, &**premises);
+    auto tried = inserter.Run();
+    // What says that inputs are none of a decoder speaks of nodes that were settled by them.
+    if (!absl::IsFailedPrecondition(tried.status()) || inserter.found_inputs()) changed = tried;
   }
   if (absl::IsFailedPrecondition(changed.status())) {
     context.AddMissedMatch(kName, "graph", StdView(changed.status().message()));

@@ -12,6 +12,7 @@
 #include "pagefuse/passes/edit/constants.h"
 #include "pagefuse/passes/edit/graph_builder.h"
 #include "pagefuse/passes/edit/graph_edit.h"
+#include "pagefuse/passes/edit/number_types.h"
 #include "pagefuse/passes/normalise/normalise.h"
 #include "pagefuse/passes/paging/length_bound.h"
 #include "pagefuse/passes/paging/static_caches.h"
@@ -58,16 +59,33 @@ void SettleMaskRows(Graph& graph, const SymbolicContents& contents, Premises& pr
   RenameSizes(graph, same);
 }
 
+bool ChoosesRows(const Value& value) {
+  return std::ranges::any_of(value.uses(), [](const Use& use) {
+    if (use.node->Is("Cast")) return ChoosesRows(*use.node->output(0));
+    return use.node->Is("Gather") && use.index == 1;
+  });
+}
+
+// What the value is in another type, all of whose numbers its own holds.
+Value* BeforeCasts(Value* value) {
+  for (const Node* cast = value->producer(); cast && cast->Is("Cast"); cast = value->producer()) {
+    if (!KeepsAllNumbers(cast->input(0)->dtype(), value->dtype())) break;
+    value = cast->input(0);
+  }
+  return value;
+}
+
 // ids == number, where no token is that number.
 void SettleTokens(Graph& graph, Premises& premises) {
   for (Node* node : NodesOf(graph)) {
     if (!node->Is("Equal") || node->output(0)->is_output()) continue;
     for (const int side : {0, 1}) {
-      Value* tokens = node->input(side);
+      Value* tokens = BeforeCasts(node->input(side));
       const Tensor* constant = ConstantOf(node->input(1 - side));
       const auto number = constant ? ScalarNumber(*constant) : std::nullopt;
       const Shape* shape = ShapeOf(node->output(0));
-      if (!number || !IsIndexMatrix(*tokens) || !shape || shape->rank() != 2) continue;
+      if (!number || !IsIndexMatrix(*tokens) || !ChoosesRows(*tokens)) continue;
+      if (!shape || shape->rank() != 2) continue;
       GraphBuilder builder(graph, node, node->output(0)->name());
       Value* none = graph.AddInitializer(graph.UniqueName(node->output(0)->name()),
                                          Tensor::Of<bool>({1, 1}, {false}));

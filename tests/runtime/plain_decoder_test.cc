@@ -2,6 +2,8 @@
 #include "pagefuse/runtime/plain_decoder.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -284,6 +286,99 @@ TEST(PagedModelTest, RunsNoStepBehindWhatItPages) {
   const SequenceId sequence = model->cache().AddSequence();
   EXPECT_TRUE(model->Step({{sequence, {1, 2, 3, 4, 5, 6}}}).ok());
   EXPECT_EQ(model->Step({{sequence, {7}}}).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// Counts positions over the tokens that are not 0, as a padded text has them.
+std::string CountedWithoutZeros() {
+  std::string ids, places;
+  for (int i = 0; i < 64; ++i) {
+    StrAppend(&ids, i > 0 ? ", " : "", (i * i * 7 + i * 3) % 11 - 5);
+    StrAppend(&places, i > 0 ? ", " : "", (i * i * 5 + i) % 7 - 3);
+  }
+  return StrCat(R"(
+<ir_version: 10, opset_import: ["" : 24]>
+g (int64[B, S] input_ids) => (float[B, S, 8] logits)
+<int64[4] split = {0, 0, 2, 4}, int64[3] join = {0, 0, 8}, int64 pad = {0}, int64 axis = {1},
+ float[8, 8] places = {)",
+                places, "}, float[8, 8] table = {", ids, R"(}>
+{
+  is_pad = Equal (input_ids, pad)
+  is_token = Not (is_pad)
+  ones = Cast <to = 7> (is_token)
+  counted = CumSum (ones, axis)
+  place = Mul (counted, ones)
+  word = Gather (table, input_ids)
+  at = Gather (places, place)
+  x = Add (word, at)
+  heads = Reshape (x, split)
+  q = Transpose <perm = [0, 2, 1, 3]> (heads)
+  y = Attention <is_causal = 1, scale = 0.5> (q, q, q)
+  back = Transpose <perm = [0, 2, 1, 3]> (y)
+  logits = Reshape (back, join)
+}
+)");
+}
+
+TEST(DecoderTest, GoesOnAsExportedBehindATokenThatItDoesNotRun) {
+  const auto load = [] { return Must(ParseModel(CountedWithoutZeros())); };
+  auto decoder = Must(Decoder::Create(load, {}, {.check_paging = CheckPaging::kAlways}));
+  ASSERT_NE(decoder->engine(), nullptr);
+  EXPECT_FALSE(decoder->engine()->Runs(0));
+  EXPECT_GT(decoder->verdict()->probes, 0);
+  std::vector<Request> requests = {{.prompt = {3, 0, 4}, .max_new_tokens = 3, .keep_logits = true}};
+  for (int64_t token = 1; token < 8; ++token) {
+    Request request{.prompt = {token, 2}, .max_new_tokens = 5, .keep_logits = true};
+    request.sampling = {.temperature = 8, .seed = token, .logprobs = 1};
+    request.samples = 1 + token % 3;
+    requests.push_back(request);
+  }
+  EXPECT_THAT(decoder->WhyAsExported(requests[0]), HasSubstr("does not run token 0"));
+  EXPECT_EQ(decoder->WhyAsExported(requests[1]), "");
+  std::map<size_t, std::vector<int64_t>> told;
+  const auto completions = Must(decoder->Generate(requests, [&](const NewToken& token) {
+    told[token.completion].push_back(token.token);
+    return true;
+  }));
+  auto exported = Must(PlainDecoder::Create(load(), {}));
+  const auto expected = Must(exported->Generate(requests));
+  ASSERT_EQ(completions.size(), expected.size());
+  int with_zero = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const std::vector<int64_t>& tokens = expected[i].tokens;
+    with_zero += static_cast<int>(std::count(tokens.begin(), tokens.end() - 1, 0));
+    EXPECT_TRUE(completions[i].error.ok()) << completions[i].error;
+    EXPECT_EQ(completions[i].tokens, tokens) << i;
+    EXPECT_EQ(told[i], tokens) << i;
+    EXPECT_EQ(completions[i].logits.size(), tokens.size()) << i;
+    EXPECT_EQ(completions[i].logprobs.size(), expected[i].logprobs.size()) << i;
+  }
+  EXPECT_GT(with_zero, 2);
+  size_t place = 0;
+  for (Request request : requests) {
+    const int64_t samples = std::exchange(request.samples, 1);
+    EXPECT_EQ(Must(decoder->Continue(request, 0)).tokens, expected[place].tokens);
+    place += samples;
+  }
+}
+
+TEST(DecoderTest, EndsAtATokenThatItDoesNotRunWherePagesAreAskedFor) {
+  const auto load = [] { return Must(ParseModel(CountedWithoutZeros())); };
+  auto decoder = Must(Decoder::Create(load, {.block_size = 8}));
+  const Request with = {.prompt = {3, 0, 4}};
+  const Request forced = {.prompt = {3, 4}, .max_new_tokens = 3, .forced = {2, 0}};
+  for (const Request& request : {with, forced}) {
+    const absl::Status status = decoder->Generate({request}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("request 0: token 0: expected another"));
+  }
+  Request comes = {.prompt = {3, 4}, .max_new_tokens = 3};
+  comes.sampling.bias = {{0, 100}};
+  const auto completions = Must(decoder->Generate({comes}));
+  EXPECT_EQ(completions[0].tokens, std::vector<int64_t>{0});
+  EXPECT_EQ(completions[0].finish, FinishReason::kFailed);
+  EXPECT_EQ(completions[0].error.code(), absl::StatusCode::kFailedPrecondition);
+  comes.max_new_tokens = 1;  // which is not run
+  EXPECT_TRUE(Must(decoder->Generate({comes}))[0].error.ok());
 }
 
 TEST(DecoderTest, IsRefusedWherePagesAreAskedFor) {

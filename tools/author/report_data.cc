@@ -172,7 +172,8 @@ absl::StatusOr<ReportJson> RunTimes(const ReportSource& source) {
   PF_ASSIGN_OR_RETURN(const auto model, PagedModel::Create(source.before.Clone(), options));
   PF_RETURN_IF_ERROR(model->Reserve({kPrefillTokens + 2}, kPrefillTokens));
   std::vector<int64_t> prompt(kPrefillTokens);
-  for (int64_t i = 0; i < kPrefillTokens; ++i) prompt[i] = i * 17 % model->vocabulary();
+  for (int64_t i = 0; i < kPrefillTokens; ++i)
+    prompt[i] = model->NextThatRuns(i * 17 % model->vocabulary());
   using Clock = std::chrono::steady_clock;
   const auto timed = [&](SequenceId sequence, std::vector<int64_t> ids) -> absl::StatusOr<double> {
     const auto start = Clock::now();
@@ -187,8 +188,8 @@ absl::StatusOr<ReportJson> RunTimes(const ReportSource& source) {
     PF_ASSIGN_OR_RETURN(const double prefill, timed(sequence, prompt));
     times["prefill"] = TimesOf(model->session(), prefill, first);
     times["prefill"]["tokens"] = kPrefillTokens;
-    PF_RETURN_IF_ERROR(timed(sequence, {1}).status());
-    PF_ASSIGN_OR_RETURN(const double decode, timed(sequence, {2}));
+    PF_RETURN_IF_ERROR(timed(sequence, {model->NextThatRuns(1)}).status());
+    PF_ASSIGN_OR_RETURN(const double decode, timed(sequence, {model->NextThatRuns(2)}));
     times["decode"] = TimesOf(model->session(), decode, more);
     times["decode"]["tokens"] = 1;
     model->cache().Remove(sequence);

@@ -88,16 +88,17 @@ absl::StatusOr<Plan> MakePlan(const Flags& flags, const ModelConfig& config) {
   return plan;
 }
 
-// Ids that differ, so that no two sequences look at the same rows.
+// Ids that differ, so that no two sequences look at the same rows, of those that run paged.
 std::vector<Request> Requests(int64_t batch, int64_t prompt, int64_t new_tokens,
-                              int64_t vocabulary) {
+                              const Decoder& decoder) {
+  const int64_t vocabulary = std::max<int64_t>(decoder.vocabulary(), 2);
   std::vector<Request> requests(batch);
   uint64_t draw = 1;
   for (Request& request : requests) {
     for (int64_t i = 0; i < prompt; ++i) {
       draw = draw * 6364136223846793005u + 1442695040888963407u;
-      request.prompt.push_back(
-          static_cast<int64_t>((draw >> 33) % std::max<int64_t>(vocabulary, 2)));
+      const auto id = static_cast<int64_t>((draw >> 33) % vocabulary);
+      request.prompt.push_back(decoder.engine() ? decoder.engine()->NextThatRuns(id) : id);
     }
     request.max_new_tokens = new_tokens;
   }
@@ -123,13 +124,11 @@ class Bench {
   }
 
  private:
-  int64_t vocabulary() const { return decoder_.vocabulary(); }
-
   absl::Status Prompt(int64_t length, std::vector<BenchRow>& rows) {
     BenchRow row = row_;
     row.test = StrCat("prompt ", length);
     row.tokens = length;
-    return Measure(Requests(row_.batch, length, 1, vocabulary()), std::move(row), rows);
+    return Measure(Requests(row_.batch, length, 1, decoder_), std::move(row), rows);
   }
 
   // Behind a prompt of `depth` tokens, which is not timed. Without one the single token that has to be there
@@ -142,7 +141,7 @@ class Bench {
     row.depth = depth;
     // The step that reads the prompt gives the first of the new tokens.
     const int64_t new_tokens = depth > 0 ? length + 1 : length;
-    return Measure(Requests(row_.batch, std::max<int64_t>(depth, 1), new_tokens, vocabulary()),
+    return Measure(Requests(row_.batch, std::max<int64_t>(depth, 1), new_tokens, decoder_),
                    std::move(row), rows);
   }
 
