@@ -217,8 +217,12 @@ class PagedCacheInserter {
     attention->name = node->name;
     attention->metadata = node->metadata;
     const int64_t heads = use.latent ? use.latent->heads : use.query_heads;
-    const int64_t size = use.latent ? use.latent->latent_size : use.head_size;
+    const int64_t size = use.latent ? use.latent->latent_size : use.value_size;
     Value* rows = attention->output(0);
+    if (size < use.row_size()) {
+      rows =
+          builder.Add("Slice", {rows, builder.Ints({0}), builder.Ints({size}), builder.Ints({-1})});
+    }
     const std::optional<NanGuard> guard = FindNanGuard(*node->output(0));
     if (guard) rows = GuardedRows(builder, *guard, rows);
     Value* result = builder.SwapHeadsAndTokens(builder.Reshape(rows, {1, -1, heads, size}));
@@ -312,14 +316,24 @@ class PagedCacheInserter {
     pasts_[cache.name()] = {{"input", past.input->name()}, {"axes", past.axes}};
   }
 
+  // Keys and values of a cache are of one size: zeros behind the shorter ones change no score, and the
+  // columns that they give the result are cut off.
+  static Value* PackedRows(GraphBuilder& builder, const AttentionUse& use, int port) {
+    const int64_t heads = port == Attention::kQuery ? use.query_heads : use.kv_heads;
+    const int64_t size = port == Attention::kValue ? use.value_size : use.head_size;
+    Value* rows = PackedHeads(builder, use.node->input(port), heads, size);
+    if (size == use.row_size()) return rows;
+    return builder.Add("Pad", {rows, builder.Ints({0, 0, 0, 0, 0, use.row_size() - size})});
+  }
+
   // Layers that share keys and values share their cache: the first of them writes it.
   const Node* InsertOf(GraphBuilder& builder, const AttentionUse& use, int layer) {
     Value* heads[] = {use.node->input(Attention::kKey), use.node->input(Attention::kValue)};
     const Node*& insert = inserts_[{heads[0], heads[1], use.window}];
     if (insert) return insert;
-    Value* key = PackedHeads(builder, heads[0], use.kv_heads, use.head_size);
-    Value* value = PackedHeads(builder, heads[1], use.kv_heads, use.head_size);
-    const std::vector<Dim> row = {Dim(use.kv_heads), Dim(use.head_size)};
+    Value* key = PackedRows(builder, use, Attention::kKey);
+    Value* value = PackedRows(builder, use, Attention::kValue);
+    const std::vector<Dim> row = {Dim(use.kv_heads), Dim(use.row_size())};
     Value* key_cache = AddCache(use, StrCat("kv_cache.", layer, ".key"), row);
     Value* value_cache = AddCache(use, StrCat("kv_cache.", layer, ".value"), row);
     Node* node =
@@ -333,9 +347,7 @@ class PagedCacheInserter {
   }
 
   absl::StatusOr<Node*> AttendHeads(GraphBuilder& builder, const AttentionUse& use, int layer) {
-    const Node& node = *use.node;
-    Value* query =
-        PackedHeads(builder, node.input(Attention::kQuery), use.query_heads, use.head_size);
+    Value* query = PackedRows(builder, use, Attention::kQuery);
     const Node* insert = InsertOf(builder, use, layer);
     const Group& group = GroupOf(use);
     PF_ASSIGN_OR_RETURN(const Attributes attributes, AttributesOf(use));

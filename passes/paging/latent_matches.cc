@@ -208,11 +208,6 @@ class Lowering {
   LatentMatches matches_;
 };
 
-bool HasHeadsOfOneSize(const Node& attention) {
-  const auto size = [&](int port) { return attention.input(port)->shape()->back(0).constant(); };
-  return size(Attention::kKey) && size(Attention::kKey) == size(Attention::kValue);
-}
-
 }  // namespace
 
 absl::StatusOr<LatentMatches> LowerLatentAttention(Model& model, const SymbolicContents& contents,
@@ -223,12 +218,8 @@ absl::StatusOr<LatentMatches> LowerLatentAttention(Model& model, const SymbolicC
   for (Node* node : NodesOf(graph)) {
     if (!node->Is("Attention")) continue;
     const absl::StatusOr<LatentAttention> found = FindLatentAttention(*node);
-    if (absl::IsNotFound(found.status())) continue;
-    if (!found.ok()) {
-      // Keys of which a part is rotated are joined of two as well, and cached as heads.
-      if (HasHeadsOfOneSize(*node)) continue;
-      return Unfit(*node, StdView(found.status().message()));
-    }
+    // What is not expanded from latent rows as it is understood is cached as heads.
+    if (!found.ok()) continue;
     PF_RETURN_IF_ERROR(lowering.Lower(node, *found));
     any = true;
   }

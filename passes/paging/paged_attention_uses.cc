@@ -16,6 +16,7 @@
 #include "pagefuse/passes/paging/sink_attention.h"
 #include "pagefuse/passes/paging/static_caches.h"
 #include "pagefuse/passes/pass.h"
+#include "pagefuse/passes/recognise/latent_attention.h"
 #include "pagefuse/passes/recognise/recognise.h"
 
 namespace pagefuse {
@@ -37,11 +38,7 @@ absl::Status ReadHeads(AttentionUse& match) {
   match.query_heads = *(*node.input(Attention::kQuery)->shape())[1].constant();
   match.kv_heads = *(*node.input(Attention::kKey)->shape())[1].constant();
   match.head_size = *(*node.input(Attention::kKey)->shape())[3].constant();
-  const int64_t value_size = *(*node.input(Attention::kValue)->shape())[3].constant();
-  if (value_size != match.head_size) {
-    return Unfit(node, StrCat("keys and values differ in head size: expected ", match.head_size,
-                              " as of keys, got ", value_size));
-  }
+  match.value_size = *(*node.input(Attention::kValue)->shape())[3].constant();
   const int64_t value_heads = *(*node.input(Attention::kValue)->shape())[1].constant();
   if (value_heads != match.kv_heads) {
     return Unfit(node, StrCat("keys and values differ in heads: expected ", match.kv_heads,
@@ -146,6 +143,19 @@ absl::StatusOr<AttentionUse> ReadMatch(Node* node, const LatentMatch* latent,
   }
   PF_RETURN_IF_ERROR(CheckPorts(*node));
   return match;
+}
+
+// Why the node attends to no latent rows is told beside why it is not paged by its heads: who expands
+// latent rows has keys and values of two sizes.
+absl::Status BesideLatent(const Node& node, const absl::Status& status) {
+  if (status.ok()) return status;
+  const auto& keys = node.input(Attention::kKey)->shape();
+  const auto& values = node.input(Attention::kValue)->shape();
+  if (!keys || !values || keys->back(0).constant() == values->back(0).constant()) return status;
+  const absl::Status latent = FindLatentAttention(node).status();
+  if (latent.ok() || absl::IsNotFound(latent)) return status;
+  return absl::FailedPreconditionError(StrCat(
+      StdView(status.message()), "; as attention over latent rows: ", StdView(latent.message())));
 }
 
 absl::Status ReadLinearBias(const AttentionExtras& extras, AttentionUse& match) {
@@ -343,7 +353,9 @@ absl::StatusOr<std::vector<PagedAttentionSite>> FindPagedAttention(Model& model,
     if (!node->Is("Attention")) continue;
     const auto latent = latent_sites.find(node.get());
     const LatentMatch* rows = latent == latent_sites.end() ? nullptr : &latent->second;
-    PF_ASSIGN_OR_RETURN(AttentionUse match, ReadMatch(node.get(), rows, contents));
+    auto read = ReadMatch(node.get(), rows, contents);
+    if (!read.ok()) return BesideLatent(*node, read.status());
+    AttentionUse match = *std::move(read);
     const AttentionExtras* of_site = extras.Find(*node);
     // Of GroupQueryAttention they are noted.
     if (!of_site || !of_site->past) PF_RETURN_IF_ERROR(ReadPast(caches, pasts, match));

@@ -1,6 +1,7 @@
 // The attention of a decoder as insert-paged-cache reads it, before it changes what attends.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -22,7 +23,8 @@ struct PagedAttentionSite {
   Node* node = nullptr;
   DataType dtype = DataType::kUndefined;  // of keys and values
   int64_t window = 0;
-  int64_t query_heads = 0, kv_heads = 0, head_size = 0;
+  int64_t query_heads = 0, kv_heads = 0;
+  int64_t head_size = 0, value_size = 0;  // of queries and keys, and of values
   const Value* padding = nullptr;
   const Value* lengths = nullptr;  // a mask whose ones count the keys, which may be no padding
   Dim past = 0;                    // tokens before the new ones; unknown if nothing says how many
@@ -31,6 +33,8 @@ struct PagedAttentionSite {
   Value* slopes = nullptr;                                   // of a linear bias
   std::optional<LatentMatch> latent = std::nullopt;          // none: keys and values of heads
   std::optional<CompressedMatch> compressed = std::nullopt;  // likewise
+
+  int64_t row_size() const { return std::max(head_size, value_size); }
 };
 
 // Every attention of the graph, which is brought into the form of Attention; none in a graph that is

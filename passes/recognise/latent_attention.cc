@@ -118,7 +118,9 @@ absl::StatusOr<LatentAttention> FindLatentAttention(const Node& attention) {
   const Value* v = attention.input(Attention::kValue);
   const Node* joined = LastAxisPair(k);
   if (joined == nullptr) return absl::NotFoundError("keys are not joined of two parts");
-  if (k == v) return absl::NotFoundError("keys are values");
+  // Keys of which a part is rotated are joined of two as well.
+  const std::optional<LastAxisHalves> parts = FindHalves(joined->input(0), v);
+  if (!parts) return absl::NotFoundError("keys and values are not the two parts of one tensor");
   for (const Value* expanded : {k, v}) {
     if (HasOneReader(*expanded)) continue;
     return MatchFailure("expanded ", expanded == k ? "keys" : "values", " ", *expanded,
@@ -131,10 +133,6 @@ absl::StatusOr<LatentAttention> FindLatentAttention(const Node& attention) {
   if (expand == nullptr || !expand->Is("Expand") || ConstantDim(expand->input(0), 1) != 1 ||
       !HasRank4(expand->input(0))) {
     return MatchFailure("the second part of the keys is no expanded head");
-  }
-  const std::optional<LastAxisHalves> parts = FindHalves(joined->input(0), v);
-  if (!parts) {
-    return MatchFailure("keys and values are not the two parts of one tensor");
   }
   const std::optional<Expansion> expansion = FindExpansion(parts->whole);
   if (!expansion) return MatchFailure("keys and values are no product with a constant matrix");
