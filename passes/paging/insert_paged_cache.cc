@@ -33,6 +33,7 @@
 #include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/paging/compressed_attention.h"
 #include "pagefuse/passes/paging/grouped_attention.h"
+#include "pagefuse/passes/paging/key_bias.h"
 #include "pagefuse/passes/paging/nan_guard.h"
 #include "pagefuse/passes/paging/packed_heads.h"
 #include "pagefuse/passes/paging/paged_attention_uses.h"
@@ -112,6 +113,7 @@ class PagedCacheInserter {
   absl::Status CheckFinite() {
     NumberRanges ranges(contents_);
     for (const AttentionUse& use : uses_) {
+      if (use.key_bias) TakeBiasAsEstimated(*use.node, ranges);
       const bool guarded = FindNanGuard(*use.node->output(0)).has_value();
       for (const int port : {Attention::kQuery, Attention::kKey, Attention::kValue}) {
         // A guard makes nothing of a row of such a query.

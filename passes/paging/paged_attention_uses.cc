@@ -12,6 +12,8 @@
 #include "pagefuse/passes/paging/alibi_attention.h"
 #include "pagefuse/passes/paging/batched_tokens.h"
 #include "pagefuse/passes/paging/grouped_attention.h"
+#include "pagefuse/passes/paging/key_bias.h"
+#include "pagefuse/passes/paging/mask_lengths.h"
 #include "pagefuse/passes/paging/past_ledger.h"
 #include "pagefuse/passes/paging/sink_attention.h"
 #include "pagefuse/passes/paging/static_caches.h"
@@ -174,6 +176,7 @@ absl::Status ReadLinearBias(const AttentionExtras& extras, AttentionUse& match) 
 
 absl::Status ReadExtras(const AttentionExtras& extras, AttentionUse& match) {
   match.sinks = extras.sinks;
+  match.key_bias = extras.key_bias;
   match.lengths = extras.lengths;
   if (extras.past) match.past = *extras.past;
   if (extras.compressed) {
@@ -343,6 +346,10 @@ absl::StatusOr<std::vector<PagedAttentionSite>> FindPagedAttention(Model& model,
   PF_RETURN_IF_ERROR(LowerCompressedAttention(model, contents, extras));
   PF_RETURN_IF_ERROR(LowerSinkAttention(model, contents, extras));
   PF_RETURN_IF_ERROR(LowerAlibiAttention(model, contents, extras));
+  PF_ASSIGN_OR_RETURN(const bool biased, LowerKeyBias(model, contents, extras));
+  if (biased) PF_RETURN_IF_ERROR(infer());
+  PF_ASSIGN_OR_RETURN(const bool named, NameMaskLengths(model, contents));
+  if (named) PF_RETURN_IF_ERROR(infer());
   PF_ASSIGN_OR_RETURN(const LatentMatches latent_sites,
                       LowerLatentAttention(model, contents, pasts));
   if (!latent_sites.empty()) PF_RETURN_IF_ERROR(infer());

@@ -25,6 +25,8 @@ class NumberRanges {
   // Floats from outside.
   static NumberRange OfGiven();
   NumberRange Of(const Value* value);
+  // What is said of a value counts from here on, for what was not asked before.
+  void TakeAs(const Value* value, const NumberRange& range) { known_[value] = range; }
   // Of input `i`; what is omitted is 0.
   NumberRange Input(const Node& node, int i);
   // True if the value is 0, above it or NaN by the ops that compute it, whatever is above them.

@@ -105,8 +105,8 @@ IndexExpr IndexingAnalysis::Broadcast(const IndexExpr& index, const Dim& operand
   IndexSymbolPtr axis = index.symbol();
   if (!axis || axis->kind != IndexSymbol::Kind::kAxis)
     return IndexExpr::Of(NewAxis(Dim::Unknown()));
-  // Between two lengths that are known, one that is not says nothing.
-  if (IsPart(*axis) && !axis->extent.known()) axis = axis->args[0].symbol();
+  // Of what is repeated to one length and that to another, the first is as long as the last or 1.
+  if (IsPart(*axis)) axis = axis->args[0].symbol();
   if (ProvablyEqual(Meant(axis->extent), Meant(operand))) return IndexExpr::Of(axis);
   const Dim length = Meant(operand);
   const std::string name = length.known() ? length.ToString() : StrCat("?", num_axes_++);
