@@ -307,15 +307,18 @@ class PagedCacheInserter {
   // Which input of the graph as it was exported has the rows of a cache, and where. That is not told
   // where it is past_key_values.N.key [B, H, P, D] for kv_cache.N.key. Who has data for that graph
   // asks (tools/check).
-  void NotePast(const Value& cache, const CachePast& past) {
+  void NotePast(const Value& cache, const CachePast& past, int64_t channels) {
     const std::string usual =
         StrCat("past_key_values", cache.name().substr(std::string_view("kv_cache").size()));
     const std::vector<std::string> axes = {"batch", "head", "token", "channel"};
     // Of one head, or one sequence, the axis is 0.
     const bool in_order = past.place.empty() && past.axes.size() == axes.size() &&
                           past.axes[2] == axes[2] && past.axes[3] == axes[3];
-    if (past.input->name() == usual && in_order) return;
-    pasts_[cache.name()] = {{"input", past.input->name()}, {"axes", past.axes}};
+    const bool whole = cache.shape()->back(0).constant() == channels;
+    if (past.input->name() == usual && in_order && whole) return;
+    nlohmann::json& noted = pasts_[cache.name()];
+    noted = {{"input", past.input->name()}, {"axes", past.axes}};
+    if (!whole) noted["channels"] = channels;
   }
 
   // Keys and values of a cache are of one size: zeros behind the shorter ones change no score, and the
@@ -344,7 +347,7 @@ class PagedCacheInserter {
     AddCacheOutput(node->output(0), layer, "key");
     AddCacheOutput(node->output(1), layer, "value");
     for (size_t i = 0; i < use.pasts.size(); ++i)
-      NotePast(*(i ? value_cache : key_cache), use.pasts[i]);
+      NotePast(*(i ? value_cache : key_cache), use.pasts[i], i ? use.value_size : use.head_size);
     return insert = node;
   }
 

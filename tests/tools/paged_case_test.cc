@@ -12,6 +12,8 @@
 #include "paths.h"
 
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/text/text.h"
+#include "pagefuse/ops/evaluate/evaluate.h"
 #include "pagefuse/ops/kernels/numeric/convert.h"
 
 namespace pagefuse {
@@ -237,6 +239,51 @@ TEST(PagedCase, PutsPastsOfOtherLayoutsIntoTheCache) {
   TestCase changed = WithChannelsFirst();
   Tensor& past = changed.data_sets[0].feeds["turned"];
   for (int64_t i = 0; i < past.size(); i += 3) static_cast<float*>(past.mutable_data())[i] += 1;
+  EXPECT_FALSE(Check(std::move(changed)).ok());
+}
+
+// A step of two tokens behind three, with keys of four channels and values of two.
+TestCase WithNarrowValues() {
+  TestCase test_case;
+  test_case.model = Must(ParseModel(R"(<ir_version: 10, opset_import: ["" : 24]>
+g (int64[B, S] input_ids, int64[B, T] attention_mask, int64[B, S] position_ids,
+   float[B, 2, P, 4] "past_key_values.0.key", float[B, 2, P, 2] "past_key_values.0.value")
+  => (float[B, S, 4] logits, float[B, 2, N, 4] "present.0.key", float[B, 2, N, 2] "present.0.value")
+<int64[4] split = {0, 0, 2, 4}, int64[3] join = {0, 0, 4}, int64[1] zero = {0}, int64[1] two = {2},
+ int64[1] three = {3}, int64[2] heads = {1, 2},
+ float[2, 8] table = {1, -1, 2, 0, 1, 3, -2, 1, 0, 2, -1, 1, -3, 1, 2, 0}> {
+  x = Gather (table, input_ids)
+  apart = Reshape (x, split)
+  q = Transpose <perm = [0, 2, 1, 3]> (apart)
+  v = Slice (q, zero, two, three)
+  shown = Cast <to = 9> (attention_mask)
+  mask = Unsqueeze (shown, heads)
+  y, "present.0.key", "present.0.value" = Attention <is_causal = 1, scale = 0.5>
+    (q, q, v, mask, "past_key_values.0.key", "past_key_values.0.value")
+  rows = Transpose <perm = [0, 2, 1, 3]> (y)
+  logits = Reshape (rows, join)
+})"));
+  const auto rows = [](int64_t channels) {
+    Tensor tensor = *Tensor::Allocate(DataType::kFloat, {1, 2, 3, channels});
+    float next = -1;
+    for (float& number : tensor.mutable_values<float>()) number = next += 0.25f;
+    return tensor;
+  };
+  test_case.data_sets.resize(1);
+  auto& [name, feeds, outputs] = test_case.data_sets[0];
+  feeds["input_ids"] = Tensor::Of<int64_t>({1, 2}, {1, 0});
+  feeds["attention_mask"] = Tensor::Of<int64_t>({1, 5}, {1, 1, 1, 1, 1});
+  feeds["position_ids"] = Tensor::Of<int64_t>({1, 2}, {3, 4});
+  feeds["past_key_values.0.key"] = rows(4);
+  feeds["past_key_values.0.value"] = rows(2);
+  outputs = Must(EvaluateModel(test_case.model, feeds));
+  return test_case;
+}
+
+TEST(PagedCase, PutsPastsBeforeZerosWhereRowsAreNarrower) {
+  EXPECT_TRUE(Check(WithNarrowValues()).ok()) << Check(WithNarrowValues());
+  TestCase changed = WithNarrowValues();
+  changed.data_sets[0].feeds["past_key_values.0.value"].mutable_values<float>()[5] += 1;
   EXPECT_FALSE(Check(std::move(changed)).ok());
 }
 

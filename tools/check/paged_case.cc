@@ -94,7 +94,8 @@ class PagedRun {
     constexpr std::string_view kLatent = ".latent";
     const std::vector<int64_t>& dims = model_.cache_tensors().at(name).dims();
     if (const auto told = ToldPast(name)) {
-      return WriteRows(*told, {.cache = name, .heads = dims[2], .size = dims[3], .row = dims[3]},
+      const int64_t size = told->channels > 0 ? std::min(told->channels, dims[3]) : dims[3];
+      return WriteRows(*told, {.cache = name, .heads = dims[2], .size = size, .row = dims[3]},
                        sequence, slots);
     }
     std::string past = "past_key_values" + name.substr(std::string("kv_cache").size());
@@ -125,6 +126,7 @@ class PagedRun {
   struct PastInput {
     std::string name;
     std::vector<std::string> axes = {"batch", "head", "token", "channel"};
+    int64_t channels = 0;  // of a row, where the cache has zeros behind them
   };
 
   // What the graph says of the past of a cache.
@@ -138,6 +140,8 @@ class PagedRun {
       return std::nullopt;
     }
     PastInput input{.name = told->at("input"), .axes = {}};
+    const auto channels = told->find("channels");
+    if (channels != told->end() && channels->is_number_integer()) input.channels = *channels;
     for (const nlohmann::json& axis : told->at("axes")) {
       if (!axis.is_string()) return std::nullopt;
       input.axes.push_back(axis);
