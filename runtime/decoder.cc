@@ -106,7 +106,10 @@ absl::StatusOr<std::vector<Completion>> Decoder::GenerateBeyond(
     PF_ASSIGN_OR_RETURN(beyond_->decoder,
                         PlainDecoder::Create(beyond_->exported.Clone(), beyond_->options));
   }
-  return beyond_->decoder->Generate(requests, on_token);
+  PF_ASSIGN_OR_RETURN(std::vector<Completion> completions,
+                      beyond_->decoder->Generate(requests, on_token));
+  for (Completion& completion : completions) completion.as_exported = true;
+  return completions;
 }
 
 bool Decoder::GoesOn(const Completion& completion) const {

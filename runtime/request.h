@@ -37,6 +37,8 @@ struct Completion {
   std::vector<TokenLogprobs> logprobs = {};  // one a new token, if asked for
   FinishReason finish = FinishReason::kLength;
   uint64_t seed = 0;  // that it was drawn with
+  // Of a decoder that pages: all or the end of it was run by the graph as it was exported.
+  bool as_exported = false;
   // kFailed: InvalidArgument naming request and token for logits that are no numbers, and
   // FailedPrecondition for a token behind which a paged graph does not go on, which is the last one
   // that is there. What came before is there.

@@ -102,6 +102,7 @@ py::dict ToPython(const Completion& completion) {
   result["tokens"] = ArrayOf(Tensor::Of<int64_t>({count}, completion.tokens));
   result["finish"] = NameOf(completion.finish);
   result["seed"] = completion.seed;
+  result["as_exported"] = completion.as_exported;
   if (!completion.error.ok()) result["error"] = ShortMessage(StdView(completion.error.message()));
   if (!completion.logits.empty()) {
     std::vector<float> rows;

@@ -221,6 +221,9 @@ class Completion:
     """[tokens, vocabulary], if they were asked for."""
     error: str | None = None
     """Why it failed."""
+    as_exported: bool = False
+    """Of an engine that pages: all or the end of it was run by the graph as it was exported, which does otherwise with
+    longer texts or with one of the tokens."""
 
 
 class Engine:

@@ -260,6 +260,7 @@ TEST(DecoderTest, RunsAsExportedWhatIsLongerThanItPages) {
   const auto expected = Must(exported->Generate(requests));
   ASSERT_EQ(completions.size(), expected.size());
   for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(completions[i].as_exported, i == 0 || i == 3) << i;
     EXPECT_EQ(completions[i].tokens, expected[i].tokens) << i;
     EXPECT_EQ(std::ranges::count(told, i), static_cast<int64_t>(expected[i].tokens.size())) << i;
   }

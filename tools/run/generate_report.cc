@@ -28,6 +28,7 @@ Json CompletionJson(size_t i, const Request& request, const Completion& completi
   if (answers.has_text()) item["text"] = answers.text(i);
   item["prompt_tokens"] = request.prompt.size();
   item["finish"] = FinishName(completion, answers.stopped(i));
+  if (completion.as_exported) item["as_exported"] = true;
   if (!completion.error.ok()) item["error"] = std::string(StdView(completion.error.message()));
   if (request.sampling.temperature > 0) item["seed"] = completion.seed;
   for (size_t t = 0; t < completion.logprobs.size(); ++t) {
