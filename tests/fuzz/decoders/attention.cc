@@ -27,9 +27,9 @@ std::string SplitHeads(DecoderText& text, const std::string& rows, int64_t heads
   return text.Add("Transpose", {text.Add("Reshape", {rows, view})}, "perm = [0, 2, 1, 3]");
 }
 
-std::string JoinHeads(DecoderText& text, const std::string& heads, int64_t count) {
+std::string JoinHeads(DecoderText& text, const std::string& heads, int64_t count, int64_t size) {
   const std::string rows = text.Add("Transpose", {heads}, "perm = [0, 2, 1, 3]");
-  const int64_t width = count * text.head_size;
+  const int64_t width = count * size;
   if (text.Is("heads_view", "sizes")) {
     const std::string view =
         text.Add("Concat", {text.Batch(), text.Length(), text.Ints({-1})}, "axis = 0");
@@ -44,7 +44,7 @@ std::string MixHeads(DecoderText& text, const std::string& heads, const std::str
 }
 
 // [B, K, T, D] as [B, H, T, D]
-std::string Repeat(DecoderText& text, const std::string& heads) {
+std::string Repeat(DecoderText& text, const std::string& heads, int64_t size) {
   const int64_t times = text.heads / text.kv_heads;
   if (times == 1) return heads;
   // In another order: heads 0, 1, 0, 1 of the keys for heads 0 to 3.
@@ -62,11 +62,11 @@ std::string Repeat(DecoderText& text, const std::string& heads) {
           ? text.Add("Tile", {apart, text.Ints({1, 1, times, 1, 1})})
           : text.Add("Expand", {apart, text.Add("Concat",
                                                 {text.Batch(), text.Ints({text.kv_heads, times}),
-                                                 text.Total(), text.Ints({text.head_size})},
+                                                 text.Total(), text.Ints({size})},
                                                 "axis = 0")});
-  const std::string view = text.Add(
-      "Concat", {text.Batch(), text.Ints({text.heads}), text.Total(), text.Ints({text.head_size})},
-      "axis = 0");
+  const std::string view =
+      text.Add("Concat", {text.Batch(), text.Ints({text.heads}), text.Total(), text.Ints({size})},
+               "axis = 0");
   return text.Add("Reshape", {repeated, view});
 }
 
@@ -93,7 +93,9 @@ Heads ProjectLatent(DecoderText& text, const std::string& x) {
       Cut(text, project(x, text.hidden, text.heads, size), part, size - part);
   std::string latent = text.Add("MatMul", {x, text.Matrix(text.hidden, rank)});
   if (text.Is("qk_norm", "yes")) latent = WriteNorm(text, latent, rank);
-  const auto [keys, values] = Cut(text, project(latent, rank, text.heads, part + size), part, size);
+  const int64_t value = text.value_size;
+  const auto [keys, values] =
+      Cut(text, project(latent, rank, text.heads, part + value), part, value);
   const std::string shared = Rotate(text, project(x, text.hidden, 1, size - part), size - part);
   const std::string to_heads = text.Add(
       "Concat", {text.Batch(), text.Ints({text.heads}), text.Length(), text.Ints({size - part})},
@@ -107,10 +109,10 @@ Heads Project(DecoderText& text, const std::string& x) {
   if (text.Is("kv", "latent")) return ProjectLatent(text, x);
   std::vector<std::string> rows;
   const int64_t widths[] = {text.heads * text.head_size, text.kv_heads * text.head_size,
-                            text.kv_heads * text.head_size};
+                            text.kv_heads * text.value_size};
   if (text.Is("qkv", "fused")) {
     const std::string all =
-        text.Add("MatMul", {x, text.Matrix(text.hidden, widths[0] + 2 * widths[1])});
+        text.Add("MatMul", {x, text.Matrix(text.hidden, widths[0] + widths[1] + widths[2])});
     rows = text.graph.AddMany("Split", 3, {all, text.Ints({widths[0], widths[1], widths[2]})},
                               "axis = -1");
   } else {
@@ -120,7 +122,7 @@ Heads Project(DecoderText& text, const std::string& x) {
   }
   Heads heads{SplitHeads(text, rows[0], text.heads, text.head_size),
               SplitHeads(text, rows[1], text.kv_heads, text.head_size),
-              SplitHeads(text, rows[2], text.kv_heads, text.head_size)};
+              SplitHeads(text, rows[2], text.kv_heads, text.value_size)};
   if (text.Is("qk_norm", "yes")) {
     heads.query = WriteNorm(text, heads.query, text.head_size);
     heads.key = WriteNorm(text, heads.key, text.head_size);
@@ -131,16 +133,18 @@ Heads Project(DecoderText& text, const std::string& x) {
   return heads;
 }
 
-std::string PresentType(const DecoderText& text, int64_t layer) {
+std::string PresentType(const DecoderText& text, int64_t layer, int64_t size) {
   if (text.Is("output_dims", "unknown")) return "float[]";
   return StrCat("float[", text.BatchDim(), ", ", text.kv_heads, ", \"", text.PastDim(layer), " + ",
-                text.LengthDim(), "\", ", text.head_size, "]");
+                text.LengthDim(), "\", ", size, "]");
 }
 
 void OutputPresents(DecoderText& text, const std::string& key, const std::string& value,
                     int64_t layer) {
-  text.graph.Output(PresentType(text, layer), key, StrCat("present_", layer, "_key"));
-  text.graph.Output(PresentType(text, layer), value, StrCat("present_", layer, "_value"));
+  text.graph.Output(PresentType(text, layer, text.head_size), key,
+                    StrCat("present_", layer, "_key"));
+  text.graph.Output(PresentType(text, layer, text.value_size), value,
+                    StrCat("present_", layer, "_value"));
 }
 
 std::string Scores(DecoderText& text, const std::string& query, const std::string& key) {
@@ -187,21 +191,36 @@ std::string WithSinks(DecoderText& text, const std::string& scores, int64_t laye
                   {Softmax(text, all, layer), text.Ints({0}), text.Ints({-1}), text.Ints({3})});
 }
 
+// A number of each key and head, computed of its values [B, K, T, D], as [B, H, 1, T]: added to scores,
+// or chosen where keys are seen.
+void AddKeyBias(DecoderText& text, const std::string& values, ScoreMask& mask) {
+  if (text.Is("key_bias", "none")) return;
+  const std::string steps =
+      text.Add("MatMul", {values, text.graph.Weights({text.value_size, 1}, 0.5)});
+  const std::string bias = text.Add(text.Is("key_bias", "exp") ? "Exp" : "Softplus", {steps});
+  const std::string by_key = text.Add("Transpose", {Repeat(text, bias, 1)}, "perm = [0, 1, 3, 2]");
+  const bool chosen = text.Is("key_bias", "chosen") && !mask.visible.empty();
+  mask.additive.push_back(chosen ? text.Add("Where", {mask.visible, by_key, LowNumber(text)})
+                                 : by_key);
+  if (chosen) mask.visible.clear();
+}
+
 std::string WrittenOut(DecoderText& text, Heads heads, int64_t layer) {
   if (text.has_past) {
     heads.key = text.Add("Concat", {text.PastKey(layer), heads.key}, "axis = 2");
     heads.value = text.Add("Concat", {text.PastValue(layer), heads.value}, "axis = 2");
     OutputPresents(text, heads.key, heads.value, layer);
   }
-  std::string scores = Scores(text, heads.query, Repeat(text, heads.key));
+  std::string scores = Scores(text, heads.query, Repeat(text, heads.key, text.head_size));
   if (text.Is("softcap", "yes")) {
     const std::string cap = text.graph.Float(4);
     scores = text.Add("Mul", {text.Add("Tanh", {text.Add("Div", {scores, cap})}), cap});
   }
-  const ScoreMask mask = WriteMask(text, layer);
+  ScoreMask mask = WriteMask(text, layer);
+  AddKeyBias(text, heads.value, mask);
   for (const std::string& additive : mask.additive) scores = text.Add("Add", {scores, additive});
   if (!mask.visible.empty()) scores = text.Add("Where", {mask.visible, scores, LowNumber(text)});
-  const std::string values = Repeat(text, heads.value);
+  const std::string values = Repeat(text, heads.value, text.value_size);
   const std::string attended = text.Add("MatMul", {WithSinks(text, scores, layer), values});
   if (!text.Is("value_mean", "yes")) return attended;
   const std::string mean = text.Add("ReduceMean", {values, text.Ints({2})}, "keepdims = 1");
@@ -222,15 +241,18 @@ std::string OpMask(DecoderText& text, const ScoreMask& mask) {
 }
 
 std::string ByOp(DecoderText& text, Heads heads, int64_t layer) {
-  const ScoreMask mask = WriteMask(text, layer);
+  ScoreMask mask = WriteMask(text, layer);
+  // Where there is a past, the op alone has the values of all keys.
+  if (!text.has_past) AddKeyBias(text, heads.value, mask);
   const bool rows = text.Is("attention", "op3");
   std::string attributes = Scale(text);
   if (mask.causal_attribute) attributes += ", is_causal = 1";
   if (text.Is("softcap", "yes")) attributes += ", softcap = 4.0";
   if (rows) {
     attributes += StrCat(", q_num_heads = ", text.heads, ", kv_num_heads = ", text.kv_heads);
-    heads = {JoinHeads(text, heads.query, text.heads), JoinHeads(text, heads.key, text.kv_heads),
-             JoinHeads(text, heads.value, text.kv_heads)};
+    heads = {JoinHeads(text, heads.query, text.heads, text.head_size),
+             JoinHeads(text, heads.key, text.kv_heads, text.head_size),
+             JoinHeads(text, heads.value, text.kv_heads, text.value_size)};
   }
   std::vector<std::string> inputs = {heads.query, heads.key, heads.value};
   const std::string all = OpMask(text, mask);
@@ -241,7 +263,7 @@ std::string ByOp(DecoderText& text, Heads heads, int64_t layer) {
   }
   const auto outputs = text.graph.AddMany("Attention", text.has_past ? 3 : 1, inputs, attributes);
   if (text.has_past) OutputPresents(text, outputs[1], outputs[2], layer);
-  return rows ? SplitHeads(text, outputs[0], text.heads, text.head_size) : outputs[0];
+  return rows ? SplitHeads(text, outputs[0], text.heads, text.value_size) : outputs[0];
 }
 
 // The op of ONNX Runtime's model builder. It is causal.
@@ -254,11 +276,13 @@ std::string ByGroupedOp(DecoderText& text, const Heads& heads, int64_t layer) {
       text.Add("ReduceSum", {text.MaskNumbers(), text.Ints({1})}, "keepdims = 0");
   const std::string last = text.Add("Sub", {count, text.graph.Int(1)});
   const std::string total = text.SizeScalar(text.Mask(), 1);
-  std::vector<std::string> inputs = {
-      JoinHeads(text, heads.query, text.heads),    JoinHeads(text, heads.key, text.kv_heads),
-      JoinHeads(text, heads.value, text.kv_heads), text.has_past ? text.PastKey(layer) : "",
-      text.has_past ? text.PastValue(layer) : "",  text.Add("Cast", {last}, "to = 6"),
-      text.Add("Cast", {total}, "to = 6")};
+  std::vector<std::string> inputs = {JoinHeads(text, heads.query, text.heads, text.head_size),
+                                     JoinHeads(text, heads.key, text.kv_heads, text.head_size),
+                                     JoinHeads(text, heads.value, text.kv_heads, text.head_size),
+                                     text.has_past ? text.PastKey(layer) : "",
+                                     text.has_past ? text.PastValue(layer) : "",
+                                     text.Add("Cast", {last}, "to = 6"),
+                                     text.Add("Cast", {total}, "to = 6")};
   if (text.Is("attention", "gqa_rotary")) {
     attributes += ", do_rotary = 1";
     for (const bool cosine : {true, false}) {
@@ -299,8 +323,8 @@ std::string WriteNorm(DecoderText& text, const std::string& x, int64_t width) {
 std::string WriteAttention(DecoderText& text, const std::string& x, int64_t layer) {
   const Heads heads = Project(text, x);
   const std::string attended = MixHeads(text, Attend(text, heads, layer), "attended");
-  const std::string rows = JoinHeads(text, attended, text.heads);
-  return text.Add("MatMul", {rows, text.Matrix(text.heads * text.head_size, text.hidden)});
+  const std::string rows = JoinHeads(text, attended, text.heads, text.value_size);
+  return text.Add("MatMul", {rows, text.Matrix(text.heads * text.value_size, text.hidden)});
 }
 
 }  // namespace pagefuse::fuzz

@@ -14,6 +14,13 @@ int64_t KvHeads(const Plan& plan) {
   return plan.Is("kv_heads", "same") ? heads : std::min(heads, plan.Number("kv_heads"));
 }
 
+// GroupQueryAttention has one size, and so has what mixes heads.
+int64_t ValueSize(const Plan& plan) {
+  const bool one = plan.Get("attention").starts_with("gqa") || !plan.Is("mix_heads", "none");
+  return one || plan.Is("value_size", "same") ? plan.Number("head_size")
+                                              : plan.Number("value_size");
+}
+
 std::string Quoted(const std::string& dim) { return StrCat("\"", dim, "\""); }
 
 }  // namespace
@@ -26,6 +33,7 @@ DecoderText::DecoderText(const Plan& chosen)
       heads(chosen.Number("heads")),
       kv_heads(KvHeads(chosen)),
       head_size(chosen.Number("head_size")),
+      value_size(ValueSize(chosen)),
       hidden(chosen.Number("hidden")) {
   graph.Input(StrCat(plan.Get("ids_type"), "[", BatchDim(), ", ", LengthDim(), "]"), kIds);
 }
@@ -99,7 +107,7 @@ std::string DecoderText::PastValue(int64_t layer) {
   const std::string name = StrCat("past_key_values_", layer, "_value");
   return Once(name, [&] {
     return graph.Input(
-        StrCat("float[", BatchDim(), ", ", kv_heads, ", ", PastDim(layer), ", ", head_size, "]"),
+        StrCat("float[", BatchDim(), ", ", kv_heads, ", ", PastDim(layer), ", ", value_size, "]"),
         name);
   });
 }

@@ -25,7 +25,7 @@ class DecoderText {
   const Plan& plan;
   TextGraph graph;
   const bool has_past;
-  const int64_t layers, heads, kv_heads, head_size, hidden;
+  const int64_t layers, heads, kv_heads, head_size, value_size, hidden;
   static constexpr int64_t kVocabulary = 30;
   static constexpr int64_t kLongest = 32;  // rows of tables over positions
 

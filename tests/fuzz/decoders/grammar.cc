@@ -77,6 +77,8 @@ order 60: natural shuffled
 names 60: helpful neutral misleading
 kv 15: heads latent
 sinks 15: none column
+value_size 15: same 2 6
+key_bias 10: none added exp chosen
 )";
 
 void AddOptions(const std::string& word, std::vector<Option>& options) {
