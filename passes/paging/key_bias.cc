@@ -58,6 +58,8 @@ struct KeyBias {
   int batch = -1, head = -1, key = -1;
 };
 
+constexpr int kMostSteps = 64;  // through what a mask is joined of
+
 class BiasTaker {
  public:
   BiasTaker(Graph& graph, Node* node, const Sizes& sizes, const SymbolicContents& contents)
@@ -91,7 +93,8 @@ class BiasTaker {
 
   Value* WithoutAt(const Element& element) {
     const Node* node = element.producer();
-    if (!node || reader_.GaveUp()) return nullptr;
+    // Sums may share what they add.
+    if (!node || reader_.GaveUp() || ++steps_ > kMostSteps) return nullptr;
     if (node->Is("Where")) {
       for (const int branch : {Where::kTrue, Where::kFalse}) {
         const int other = branch == Where::kTrue ? Where::kFalse : Where::kTrue;
@@ -217,6 +220,7 @@ class BiasTaker {
   IndexingAnalysis reader_;
   std::vector<IndexExpr> places_;  // of the mask
   KeyBias bias_;
+  int steps_ = 0;
 };
 
 bool HasUnreadMask(const Node& node, const SymbolicContents& contents) {
