@@ -101,6 +101,14 @@ TEST(NumberRanges, SignsAreKnownOfSquaresAndRoots) {
   EXPECT_TRUE(RangeOf("y = Sqrt (x)").nan);
 }
 
+// What lies behind a bound is as far from 0 as that, whatever it is usually.
+TEST(NumberRanges, EstimatesLieWithinBounds) {
+  EXPECT_GE(RangeOf("y = Max (x, many)").typical, 400);
+  EXPECT_GE(RangeOf("low = Neg (many)  y = Min (x, low)").typical, 400);
+  EXPECT_GE(RangeOf("y = Clip (x, many)").typical, 400);
+  EXPECT_LE(RangeOf("y = Clip (x, zero, small)").typical, 0.001);
+}
+
 TEST(NumberRanges, HalfTypesOverflowWhereNumbersAreLarge) {
   EXPECT_TRUE(RangeOf("y = Add (half, half)").finite());
   EXPECT_FALSE(RangeOf("c = Cast <to = 10> (many)  a = Mul (half, c)  y = Mul (a, c)").finite());

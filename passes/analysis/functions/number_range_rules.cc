@@ -252,6 +252,13 @@ NumberRange PowRule(const RangeNode& n) {
   return NumberRange::Any();
 }
 
+// The estimate, as far as the bounds allow it: what is below -10000 is no small number.
+NumberRange WithinBounds(NumberRange x) {
+  const double nearest = x.least > 0 ? x.least : std::max(-x.most, 0.0);
+  if (std::isfinite(nearest)) x.typical = std::clamp(x.typical, nearest, x.magnitude());
+  return x;
+}
+
 NumberRange ClipRule(const RangeNode& n) {
   NumberRange x = n.in(0);
   for (const int i : {1, 2}) {
@@ -261,8 +268,7 @@ NumberRange ClipRule(const RangeNode& n) {
     if (i == 2) x.least = std::min(x.least, bound.least), x.most = std::min(x.most, bound.most);
     x.nan = x.nan || bound.nan;
   }
-  x.typical = std::min(x.typical, x.magnitude());
-  return x;
+  return WithinBounds(x);
 }
 
 // --- two operands ---
@@ -320,7 +326,7 @@ NumberRange ExtremeRule(const RangeNode& n) {
          .nan = x.nan || y.nan,
          .typical = Join(x, y).typical};
   }
-  return x;
+  return WithinBounds(x);
 }
 
 // --- sums and norms ---
