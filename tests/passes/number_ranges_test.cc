@@ -106,7 +106,7 @@ TEST(NumberRanges, EstimatesLieWithinBounds) {
   EXPECT_GE(RangeOf("y = Max (x, many)").typical, 400);
   EXPECT_GE(RangeOf("low = Neg (many)  y = Min (x, low)").typical, 400);
   EXPECT_GE(RangeOf("y = Clip (x, many)").typical, 400);
-  EXPECT_LE(RangeOf("y = Clip (x, zero, small)").typical, 0.001);
+  EXPECT_LE(RangeOf("y = Clip (x, zero, small)").typical, 0.001F);
 }
 
 TEST(NumberRanges, HalfTypesOverflowWhereNumbersAreLarge) {
