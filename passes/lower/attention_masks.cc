@@ -1,5 +1,6 @@
-// attention-masks: brings the masks of Attention to the form that other runtimes take. ONNX Runtime
-// refuses a mask that has one row for all queries, and knows no windows, which came with opset 25.
+// attention-masks: brings Attention to the form that other runtimes take. ONNX Runtime refuses a mask
+// that has one row for all queries, and a past without its present, and knows no windows, which came
+// with opset 25.
 //
 //   y = Attention <is_causal = 1, left_window_size = 15> (q, k, v, padding [B, 1, 1, T])
 //   =>  near = position(s) - t <= 15                                       [S, T]
@@ -148,6 +149,19 @@ class Masks {
   std::map<Key, Value*> known_;
 };
 
+// Presents that nothing reads, beside a past. The node in place of this one.
+Node* WithPresents(Graph& graph, Node* node) {
+  GraphBuilder builder(graph, node, node->output(0)->name());
+  Node* written = builder.AddNode("", "Attention", node->inputs(), 3, *node);
+  written->name = node->name;
+  written->metadata = node->metadata;
+  for (int i = 0; i < node->num_outputs(); ++i) {
+    graph.ReplaceAllUses(node->output(i), written->output(i));
+  }
+  graph.EraseNode(node);
+  return written;
+}
+
 bool HasKnownRanks(const Node& node) {
   for (const int port : {Attention::kQuery, Attention::kKey, Attention::kPastKey}) {
     const Value* rows = node.input(port);
@@ -162,7 +176,9 @@ absl::StatusOr<bool> WriteMasks(Model& model, PassContext& context, const GraphS
   for (Node* node : NodesOf(*scope.graph)) {
     // Lengths of a cache count positions otherwise.
     if (!node->Is("Attention") || node->input(Attention::kKeyLengths) != nullptr) continue;
-    if (!HasKnownRanks(*node) || !masks.Rewrite(node)) continue;
+    const bool adds = node->input(Attention::kPastKey) != nullptr && node->num_outputs() < 3;
+    if (adds) node = WithPresents(*scope.graph, node);
+    if ((!HasKnownRanks(*node) || !masks.Rewrite(node)) && !adds) continue;
     changed = true;
     PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
   }
@@ -174,8 +190,8 @@ absl::StatusOr<bool> WriteMasks(Model& model, PassContext& context, const GraphS
 
 std::unique_ptr<Pass> AttentionMasks() {
   return MakeGraphPass(kName,
-                       "Gives masks of Attention a row for each query, and makes masks of windows, "
-                       "as other runtimes take them.",
+                       "Gives masks of Attention a row for each query, makes masks of windows, and "
+                       "adds presents beside pasts, as other runtimes take them.",
                        WriteMasks);
 }
 

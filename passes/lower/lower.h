@@ -26,7 +26,8 @@ std::vector<std::unique_ptr<Pass>> ExportPasses();
 // Turns inputs and outputs of float8 into uint8, since ONNX Runtime refuses float8 ports of
 // functions. The attributes of ops tell what the bytes are.
 std::unique_ptr<Pass> ByteCaches();
-// Gives masks of Attention a row for each query, and makes masks of its windows.
+// Gives masks of Attention a row for each query, makes masks of its windows, and adds presents beside
+// pasts.
 std::unique_ptr<Pass> AttentionMasks();
 // Writes a model-local function for each distinct body of a fused op.
 std::unique_ptr<Pass> WriteBodies();
