@@ -108,7 +108,7 @@ def main():
           % (len(rows), len({row["architecture"] for row in rows})))
     print("%d page, and %d give the tokens of the framework that they were exported from, those that do not page as they were exported."
           % (paged, equal))
-    print("One of most kinds is among the tests (`tests/data/other_exporters`); all of them together are 10 MB and not part of the repository.\n")
+    print("What pages of each kind, the pass cases of `tests/passes/insert_paged_cache` show in small; the exports are 10 MB and not part of the repository.\n")
     matrix(rows)
     print("\n## Over which caches\n\nWhat `--kv-cache` takes for those that page ([kv_cache.md](kv_cache.md)); "
           "`fp8` is for latent rows.\n")

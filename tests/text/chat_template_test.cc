@@ -21,9 +21,7 @@ namespace {
 using nlohmann::ordered_json;
 using testing::HasSubstr;
 
-ordered_json ReadJson(const std::string& name) {
-  return ordered_json::parse(*ReadFile(SourcePath(StrCat("tests/data/text/", name))));
-}
+ordered_json ReadJson(const std::string& path) { return ordered_json::parse(*ReadFile(path)); }
 
 absl::StatusOr<RenderedChat> Render(std::string_view source, const ordered_json& given) {
   const auto chat_template = ChatTemplate::Parse(source);
@@ -47,8 +45,8 @@ std::vector<std::string> UserParts(std::string_view source, const ordered_json& 
 }
 
 TEST(ChatTemplate, RendersAsJinjaDoes) {
-  const ordered_json conversations = ReadJson("conversations.json");
-  const ordered_json expected = ReadJson("rendered.json");
+  const ordered_json conversations = ReadJson(SourcePath("tests/data/text/conversations.json"));
+  const ordered_json expected = ReadJson(TestDataPath("text/rendered/rendered.json"));
   ASSERT_EQ(expected.size(), 14u);
   ASSERT_EQ(conversations.size(), 30u);
   for (const auto& [name, texts] : expected.items()) {

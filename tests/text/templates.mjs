@@ -4,9 +4,9 @@
 //   (packages as in exact.mjs, and @huggingface/jinja@0.5.11)
 //   node tests/text/templates.mjs build/release/template_lines ORACLE [--update]
 //
-// --update writes what Jinja gave to tests/data/text/rendered.json.
+// --update packs what Jinja gave into tests/data/text/rendered.tar.xz.
 import {execFileSync} from 'node:child_process';
-import {mkdtempSync, readFileSync, readdirSync, writeFileSync} from 'node:fs';
+import {mkdirSync, mkdtempSync, readFileSync, readdirSync, writeFileSync} from 'node:fs';
 import {createRequire} from 'node:module';
 import {tmpdir} from 'node:os';
 import {join, resolve} from 'node:path';
@@ -29,7 +29,9 @@ const run = (command, args) => JSON.parse(execFileSync(command, [...args, `${dat
 const jinja = run('/usr/bin/python3', ['tests/text/render_templates.py']);
 if (update) {
   const lines = written.map((path, i) => JSON.stringify(path.split('/').pop()) + ': [\n' + jinja[i].map(text => JSON.stringify(text)).join(',\n') + '\n]');
-  writeFileSync(`${data}/rendered.json`, '{\n' + lines.join(',\n') + '\n}\n');
+  mkdirSync(`${scratch}/rendered`);
+  writeFileSync(`${scratch}/rendered/rendered.json`, '{\n' + lines.join(',\n') + '\n}\n');
+  execFileSync('tests/pack.sh', [`${data}/rendered.tar.xz`, scratch, 'rendered']);
 }
 const ours = run(program, []);
 let differing = 0, second = 0, errors = 0;
