@@ -91,10 +91,10 @@ class Tracer {
   }
 
   // A table that ends is cut to no more rows than it has: where the graph runs, there are as many as
-  // tokens.
+  // tokens, but for a single one, which is repeated.
   Dim Normal(const Dim& dim) const {
     const Dim normal = total_.empty() ? dim : dim.Substitute(total_);
-    return NumberInMin(normal, sources_.sequence) ? sources_.sequence : normal;
+    return NumberInMin(normal, sources_.sequence).value_or(0) > 1 ? sources_.sequence : normal;
   }
 
   absl::StatusOr<TokenDependence> RoleOf(const Node& reader, const Value* value) {
