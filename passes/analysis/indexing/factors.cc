@@ -38,7 +38,8 @@ class FactorReader {
         IsFloatingPoint(element.value->dtype()) && KeepsNumbers(*element.producer())) {
       return Read(reader_.Operand(element, 0));
     }
-    if (element.From("Div")) {
+    // Integers are cut.
+    if (element.From("Div") && IsFloatingPoint(element.value->dtype())) {
       const auto divisor = reader_.Number(reader_.Operand(element, 1));
       if (divisor && *divisor != 0) {
         factors_.number /= *divisor;
