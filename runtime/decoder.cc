@@ -18,10 +18,6 @@ using Clock = std::chrono::steady_clock;
 // The check may take so much of the time that loading took, and a few seconds in any case.
 constexpr double kShareOfLoading = 0.15;
 
-bool AsksForPages(const EngineOptions& options, const DecoderOptions& how) {
-  return how.require_paged || options.kv_cache || options.block_size;
-}
-
 }  // namespace
 
 absl::StatusOr<Runnable> Decoder::MakeChecked(const Model& exported, const EngineOptions& options,
@@ -56,7 +52,7 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(
   PF_ASSIGN_OR_RETURN(const Model exported, load());
   absl::StatusOr<Runnable> made = MakeChecked(exported, options, how, decoder->verdict_);
   const bool differs = decoder->verdict_ && decoder->verdict_->differs();
-  if (differs && (how.require_paged || (made.ok() && !made->paged && AsksForPages(options, how)))) {
+  if (differs && (how.require_paged || (made.ok() && !made->paged && AsksForPages(options)))) {
     return absl::FailedPreconditionError(decoder->verdict_->reason);
   }
   PF_RETURN_IF_ERROR(made.status());
@@ -65,7 +61,7 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(
     PF_ASSIGN_OR_RETURN(decoder->engine_, Engine::Create(std::move(made->paged), options));
     const Engine& engine = *decoder->engine_;
     const bool bounded = engine.max_tokens() || !engine.runs_all_tokens();
-    if (bounded && HasExportedForm(exported) && !AsksForPages(options, how)) {
+    if (bounded && HasExportedForm(exported) && !how.require_paged && !AsksForPages(options)) {
       const RewriteVerdict verdict = decoder->verdict_.value_or(RewriteVerdict{});
       decoder->beyond_ = {exported.Clone(), UnderVerdict(options, verdict), nullptr};
     }

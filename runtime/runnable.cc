@@ -108,14 +108,14 @@ PagedModelOptions PagedOptions(const EngineOptions& options) {
       .session = options.session, .kv_cache = options.kv_cache, .block_size = options.block_size};
 }
 
-namespace {
-
 bool AsksForPages(const EngineOptions& options) {
   const auto set = [&](const char* option) {
     return options.session.pipeline.options.contains(option);
   };
   return options.kv_cache || options.block_size || std::ranges::any_of(kCacheOptions, set);
 }
+
+namespace {
 
 // Whether an error may be of the graph alone. What is wrong with other options, the decoder that runs
 // as it was exported finds again; further rules may be wrong about paged graphs alone.

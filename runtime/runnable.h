@@ -29,6 +29,9 @@ inline constexpr const char* kCacheOptions[] = {"kv_cache",         "kv_cache_sk
                                                 "indexer_hadamard", "k_scale",
                                                 "v_scale"};
 
+// Whether options of the paged cache are set.
+bool AsksForPages(const EngineOptions& options);
+
 // What options of a decoder come to for its graph.
 PagedModelOptions PagedOptions(const EngineOptions& options);
 

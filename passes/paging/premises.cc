@@ -1,6 +1,7 @@
 #include "pagefuse/passes/paging/premises.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <utility>
 
@@ -82,15 +83,18 @@ void SettleTokens(Graph& graph, Premises& premises) {
     for (const int side : {0, 1}) {
       Value* tokens = BeforeCasts(node->input(side));
       const Tensor* constant = ConstantOf(node->input(1 - side));
-      const auto number = constant ? ScalarNumber(*constant) : std::nullopt;
+      // What is no id, no token is.
+      constexpr double kNoId = 0.5, kMostIds = 1 << 30;
+      const double number = constant ? ScalarNumber(*constant).value_or(kNoId) : kNoId;
       const Shape* shape = ShapeOf(node->output(0));
-      if (!number || !IsIndexMatrix(*tokens) || !ChoosesRows(*tokens)) continue;
+      if (!(std::abs(number) <= kMostIds) || number != std::floor(number)) continue;
+      if (!IsIndexMatrix(*tokens) || !ChoosesRows(*tokens)) continue;
       if (!shape || shape->rank() != 2) continue;
       GraphBuilder builder(graph, node, node->output(0)->name());
       Value* none = graph.AddInitializer(graph.UniqueName(node->output(0)->name()),
                                          Tensor::Of<bool>({1, 1}, {false}));
       Value* settled = builder.Add("Expand", {none, builder.Add("Shape", {tokens})});
-      premises.barred.push_back(static_cast<int64_t>(*number));
+      premises.barred.push_back(static_cast<int64_t>(number));
       premises.assumed.push_back({tokens->name(), Role::kTokens, node->Description()});
       graph.ReplaceAllUses(node->output(0), settled);
       break;

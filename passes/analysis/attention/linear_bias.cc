@@ -116,7 +116,12 @@ class BiasReader {
     const auto coefficient = term->second.second.constant();
     const IndexExpr rest = form - IndexExpr::Of(key_).Times(term->second.second);
     const bool row = !rest.Mentions(key_->key) && !rest.Mentions(head_->key);
-    return row ? coefficient : std::nullopt;
+    // Floats of which nothing is known may be infinite, or so large that the key is lost in them.
+    const bool integers = std::ranges::none_of(rest.terms(), [](const auto& term) {
+      const IndexSymbol& symbol = *term.second.first;
+      return symbol.kind == IndexSymbol::Kind::kLoad && IsFloatingPoint(symbol.tensor->dtype());
+    });
+    return row && integers ? coefficient : std::nullopt;
   }
 
   // |key - query| is query - key where the query sees the key: the last query is the last key.

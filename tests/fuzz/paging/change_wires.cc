@@ -23,29 +23,9 @@ std::vector<Value*> Alike(const Node& node, const Value& value) {
   return found;
 }
 
-// The readers of what an input holds.
-std::vector<Use> ReadersOf(const Value& input) {
-  std::vector<Use> readers = input.uses();
-  std::erase_if(readers, [](const Use& use) { return use.node->Is("Shape"); });
-  return readers;
-}
-
-bool ChoosesRows(const Use& use) { return use.node->Is("Gather") && use.index == 1; }
-
-// Whether the input's name alone would tell its role without this reader: an input that nothing reads
-// may be anything, and the tokens are what chooses rows of a table.
-bool TellsRole(const Value& input, const Use& reader) {
-  const std::vector<Use> readers = ReadersOf(input);
-  return readers.size() < 2 ||
-         (ChoosesRows(reader) && std::ranges::count_if(readers, ChoosesRows) == 1);
-}
-
 bool AnotherValue(Node& node, Random& random) {
   const auto any = [](const Value& value) { return value.shape().has_value(); };
   return ReplaceInput(node, random, any, [&](Rewriter&, Value* value) -> Value* {
-    const bool of_tokens = value->is_input() && !testing::IsFloat(value);
-    const auto reads = [&](const Use& use) { return use.node == &node && TellsRole(*value, use); };
-    if (of_tokens && std::ranges::any_of(value->uses(), reads)) return nullptr;
     const std::vector<Value*> found = Alike(node, *value);
     return found.empty() ? nullptr : PickOne(found, random);
   });
@@ -165,10 +145,10 @@ bool RolesExchanged(DecoderCase& decoder, Random& random) {
   Value* from = PickOne(inputs, random);
   std::erase(inputs, from);
   Value* to = PickOne(inputs, random);
-  const std::vector<Use> readers = ReadersOf(*from);
+  std::vector<Use> readers = from->uses();
+  std::erase_if(readers, [](const Use& use) { return use.node->Is("Shape"); });
   if (readers.empty()) return false;
   const Use& use = PickOne(readers, random);
-  if (TellsRole(*from, use)) return false;
   Rewriter rewriter(*decoder.model.graph->nodes().front());
   Value* cast = from->dtype() == to->dtype() ? to : rewriter.Cast(to, from->dtype());
   use.node->SetInput(use.index, cast);
