@@ -90,15 +90,22 @@ bool ChoosesRows(const Value& value, std::set<const Value*>& seen) {
   });
 }
 
-bool TokensChooseRows(const DecoderCase& decoder) {
+// How many of these hold: the tokens choose rows, and positions are read. What an input is for which
+// one does not hold any more, its name alone would tell.
+int RolesThatAreTold(const DecoderCase& decoder) {
   Model live = decoder.model.Clone();
   SymbolicContents contents;
-  if (!InferShapes(live, &contents).ok()) return false;
+  if (!InferShapes(live, &contents).ok()) return 0;
   EraseDeadNodes(*live.graph, contents);
-  const Value* tokens = InputOf(decoder, FeedRole::kIds);
-  tokens = tokens ? live.graph->FindValue(tokens->name()) : nullptr;
+  const auto input = [&](FeedRole role) {
+    const Value* value = InputOf(decoder, role);
+    return value ? live.graph->FindValue(value->name()) : nullptr;
+  };
+  const Value *tokens = input(FeedRole::kIds), *positions = input(FeedRole::kPositions);
+  const auto reads = [](const Use& use) { return !use.node->Is("Shape"); };
   std::set<const Value*> seen;
-  return tokens && ChoosesRows(*tokens, seen);
+  return (tokens && ChoosesRows(*tokens, seen) ? 1 : 0) +
+         (positions && std::ranges::any_of(positions->uses(), reads) ? 1 : 0);
 }
 
 std::vector<Change> Known() {
@@ -148,9 +155,8 @@ absl::StatusOr<ChangedDecoder> MakeChange(const DecoderCase& decoder, const Chan
   if (!done) return absl::NotFoundError(StrCat(change.name, ": no place for it"));
   PF_RETURN_IF_ERROR(changed.decoder.model.graph->SortTopologically());
   PF_ASSIGN_OR_RETURN(changed.decoder.model, AsFile(changed.decoder.model, decoder.model));
-  // What chooses rows of a table is the tokens: without that their name alone would tell.
-  if (TokensChooseRows(decoder) && !TokensChooseRows(changed.decoder)) {
-    return absl::NotFoundError(StrCat(change.name, ": the tokens would choose no rows"));
+  if (RolesThatAreTold(changed.decoder) < RolesThatAreTold(decoder)) {
+    return absl::NotFoundError(StrCat(change.name, ": its name alone would tell an input's role"));
   }
   return changed;
 }
