@@ -24,8 +24,8 @@ constexpr double kLowBesideBias = -1e9;
 // Scores, or a mask, without the linear bias that was added to them.
 class BiasTaker {
  public:
-  BiasTaker(Graph& graph, Node* reader, const SymbolicContents& contents)
-      : builder_(graph, reader, "unbiased"), contents_(contents) {}
+  BiasTaker(Graph& graph, Node* reader, std::optional<Dim> keys, const SymbolicContents& contents)
+      : builder_(graph, reader, "unbiased"), keys_(std::move(keys)), contents_(contents) {}
 
   const std::optional<LinearBias>& bias() const { return bias_; }
 
@@ -54,7 +54,7 @@ class BiasTaker {
 
  private:
   Value* Take(Value* value) {
-    bias_ = ReadLinearBias(value, contents_);
+    bias_ = ReadLinearBias(value, keys_, contents_);
     return nullptr;
   }
 
@@ -93,6 +93,7 @@ class BiasTaker {
   }
 
   GraphBuilder builder_;
+  const std::optional<Dim> keys_;
   const SymbolicContents& contents_;
   std::optional<LinearBias> bias_;
 };
@@ -131,6 +132,17 @@ Node* SumBehind(Node* softmax) {
   return nullptr;
 }
 
+Dim LastDim(const Value* value) { return value->shape() ? value->shape()->back(0) : Dim(); }
+
+// The keys of an Attention: those of its past and the new ones.
+Dim KeysOf(const Node& attention) {
+  const auto& keys = attention.input(Attention::kKey)->shape();
+  const Value* past = attention.input(Attention::kPastKey);
+  if (!keys || keys->rank() < 3 || (past && !past->shape())) return {};
+  const Dim added = (*keys)[keys->rank() == 4 ? 2 : 1];
+  return past ? (*past->shape())[2] + added : added;
+}
+
 class AlibiLowering {
  public:
   AlibiLowering(Model& model, SymbolicContents& contents) : model_(model), contents_(contents) {}
@@ -147,12 +159,13 @@ class AlibiLowering {
 
  private:
   void Note(Node* last, Node* anchor, const LinearBias& bias) {
-    marked_.Mark(last,
-                 {.slopes = SlopesByHead(*model_.graph, anchor, bias), .counted = bias.padding});
+    marked_.Mark(last, {.slopes = SlopesByHead(*model_.graph, anchor, bias),
+                        .counted = bias.padding,
+                        .most_keys = bias.most_keys});
   }
 
   void TakeFromScores(Node* softmax) {
-    BiasTaker taker(*model_.graph, softmax, contents_);
+    BiasTaker taker(*model_.graph, softmax, LastDim(softmax->input(0)), contents_);
     Value* rest = taker.Without(softmax->input(0));
     Node* sum = taker.bias() ? SumBehind(softmax) : nullptr;
     if (!rest || !sum) return;
@@ -165,7 +178,7 @@ class AlibiLowering {
   void TakeFromMask(Node* attention) {
     Value* mask = attention->input(Attention::kMask);
     if (!mask || mask->dtype() == DataType::kBool) return;
-    BiasTaker taker(*model_.graph, attention, contents_);
+    BiasTaker taker(*model_.graph, attention, KeysOf(*attention), contents_);
     Value* rest = taker.Without(mask);
     if (!taker.bias()) return;
     Note(attention, attention, *taker.bias());
@@ -182,7 +195,7 @@ class AlibiLowering {
 }  // namespace
 
 absl::Status CheckNoBiasBesideSink(Graph& graph, Node* softmax, const SymbolicContents& contents) {
-  BiasTaker taker(graph, softmax, contents);
+  BiasTaker taker(graph, softmax, std::nullopt, contents);
   taker.Without(softmax->input(0));
   if (!taker.bias()) return absl::OkStatus();
   return Unfit(*softmax,

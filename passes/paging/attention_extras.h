@@ -21,6 +21,7 @@ struct AttentionExtras {
   Value* sinks = nullptr;   // [H]: scores that take probability and have no value; null: none
   Value* slopes = nullptr;  // [H]: of a linear bias; null: none
   const Value* counted = nullptr;  // the mask whose ones count the keys of the bias
+  int64_t most_keys = 0;           // for which it is that bias; 0: for any number
   bool key_bias = false;           // the last column of the keys is one (key_bias.h)
   // Of GroupQueryAttention: the mask whose ones count its keys, null if inputs say how many they
   // are or all tokens are; and the tokens before the new ones, unknown if nothing but these inputs

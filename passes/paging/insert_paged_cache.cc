@@ -54,8 +54,11 @@ constexpr int kAlibiSlopes = kPagedAttentionIn["alibi_slopes"];
 
 class PagedCacheInserter {
  public:
-  PagedCacheInserter(Model& model, int64_t block_size, const Premises* premises = nullptr)
-      : model_(model), graph_(*model.graph), block_size_(block_size), premises_(premises) {}
+  PagedCacheInserter(Model& model, int64_t block_size, Premises premises = {})
+      : model_(model),
+        graph_(*model.graph),
+        block_size_(block_size),
+        premises_(std::move(premises)) {}
 
   // OK with `changed` false if there is no Attention; FailedPrecondition, nothing changed, if one
   // cannot be paged.
@@ -64,9 +67,10 @@ class PagedCacheInserter {
     if (uses_.empty()) return false;
     PF_ASSIGN_OR_RETURN(DecoderInputs inputs, DecoderInputsOf(graph_, uses_));
     found_inputs_ = true;
-    if (premises_) PF_RETURN_IF_ERROR(CheckPremises(*premises_, inputs, uses_));
+    PF_RETURN_IF_ERROR(CheckPremises(premises_, inputs, uses_));
     PF_ASSIGN_OR_RETURN(const TokenTrace trace, TraceTokensOf(graph_, uses_, inputs, contents_));
     PF_RETURN_IF_ERROR(CheckFinite());
+    for (const AttentionUse& use : uses_) premises_.LimitTokens(use.most_keys);
     FreeStepNames(graph_);
     PF_ASSIGN_OR_RETURN(const DecoderLogits logits, FindLogits(graph_, inputs, trace));
     const bool needs_positions = !trace.places.empty() || !trace.cuts.empty() ||
@@ -93,7 +97,7 @@ class PagedCacheInserter {
                   nlohmann::json(inputs.zero_inputs).dump());
     }
     if (!pasts_.empty()) SetMetadata(model_.metadata, "pagefuse.pasts", pasts_.dump());
-    if (premises_) WritePremises(model_, *premises_);
+    WritePremises(model_, premises_);
     model_.opset_imports["pagefuse"] = 1;
     return true;
   }
@@ -123,12 +127,26 @@ class PagedCacheInserter {
         return Unfit(*use.node, StrCat("expected finite numbers in \"", input->name(),
                                        "\", got what \"", cause->name(), "\" may be"));
       }
+      if (!guarded) PF_RETURN_IF_ERROR(CheckProducts(*use.node, ranges));
       PF_ASSIGN_OR_RETURN(const float scale, use.node->FloatAttribute("scale", 1.0f));
       if (!std::isfinite(scale)) {
         return Unfit(*use.node, StrCat("expected a finite scale, got ", scale));
       }
     }
     return absl::OkStatus();
+  }
+
+  // A graph may scale queries and keys before it multiplies them, paged attention scales the products.
+  static absl::Status CheckProducts(const Node& node, NumberRanges& ranges) {
+    constexpr double kWidestHead = 1024;
+    const NumberRange queries = ranges.Input(node, Attention::kQuery);
+    const NumberRange keys = ranges.Input(node, Attention::kKey);
+    const NumberRange products = SumOfProducts(queries, keys, kWidestHead);
+    const bool known = queries.finite() && keys.finite();
+    if (!known || Within(DataType::kFloat, products).finite()) return absl::OkStatus();
+    return Unfit(node, StrCat("expected products of queries and keys that a float holds, got some "
+                              "estimated at ",
+                              products.typical));
   }
 
   static CacheGroupKey KeyOf(const AttentionUse& use) {
@@ -385,7 +403,7 @@ class PagedCacheInserter {
   Model& model_;
   Graph& graph_;
   int64_t block_size_;
-  const Premises* premises_;  // null: of all requests
+  Premises premises_;  // null: of all requests
   bool found_inputs_ = false;
   SymbolicContents contents_;
   std::vector<AttentionUse> uses_;
@@ -416,7 +434,7 @@ absl::StatusOr<bool> Insert(Model& model, PassContext& context) {
     if (absl::IsFailedPrecondition(premises.status())) break;
     PF_RETURN_IF_ERROR(premises.status());
     if (!*premises) continue;
-    PagedCacheInserter inserter(copy, block_size, &**premises);
+    PagedCacheInserter inserter(copy, block_size, **premises);
     auto tried = inserter.Run();
     // What says that inputs are none of a decoder speaks of nodes that were settled by them.
     if (!absl::IsFailedPrecondition(tried.status()) || inserter.found_inputs()) changed = tried;

@@ -195,7 +195,7 @@ void SettleLengths(Graph& graph, const SymbolicContents& contents, bool fixed, P
     if (fixed && reader.input().second != Role::kPositions) continue;
     const auto most = static_cast<int64_t>(MostTokens(*comparison, reader));
     if (most == 0) continue;
-    premises.max_tokens = premises.max_tokens == 0 ? most : std::min(premises.max_tokens, most);
+    premises.LimitTokens(most);
     premises.assumed.push_back({reader.input().first, reader.input().second, node->Description()});
     Settle(graph, *node, comparison->answer);
   }

@@ -56,6 +56,7 @@ absl::Status MarkedMatches::Recognise(Model& model, SymbolicContents& contents,
     }
     if (taken.sinks) match.sinks = taken.sinks;
     if (taken.slopes) match.slopes = taken.slopes;
+    if (taken.most_keys) match.most_keys = taken.most_keys;
     if (taken.counted) match.counted = taken.counted;
     named_.erase(it);
   }

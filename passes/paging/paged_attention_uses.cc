@@ -171,6 +171,7 @@ absl::Status ReadLinearBias(const AttentionExtras& extras, AttentionUse& match) 
                                      "\", which is not its padding mask"));
   }
   match.slopes = extras.slopes;
+  match.most_keys = extras.most_keys;
   return absl::OkStatus();
 }
 

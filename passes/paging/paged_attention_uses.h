@@ -31,7 +31,8 @@ struct PagedAttentionSite {
   std::vector<CachePast> pasts = {};  // of keys and values, unless others lower them
   Value* sinks = nullptr;
   Value* slopes = nullptr;                                   // of a linear bias
-  bool key_bias = false;                                     // as AttentionExtras has it
+  int64_t most_keys = 0;                                     // as AttentionExtras has it
+  bool key_bias = false;                                     // likewise
   std::optional<LatentMatch> latent = std::nullopt;          // none: keys and values of heads
   std::optional<CompressedMatch> compressed = std::nullopt;  // likewise
 

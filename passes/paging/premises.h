@@ -6,6 +6,7 @@
 // in every run, so that such a graph pages for these. Whoever runs it refuses the few.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -36,6 +37,11 @@ struct Premises {
     std::string node;
   };
   std::vector<Assumed> assumed;
+
+  // No sequence has more tokens than `most`; 0: any number.
+  void LimitTokens(int64_t most) {
+    if (most > 0) max_tokens = max_tokens == 0 ? most : std::min(max_tokens, most);
+  }
 };
 
 // Replaces comparisons of a length with a constant by what they come to as long as no sequence has

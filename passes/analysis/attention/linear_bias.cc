@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "pagefuse/ops/infer/exact_integers.h"
+#include "pagefuse/ops/infer/symbolic_arithmetic.h"
 #include "pagefuse/passes/analysis/indexing/factors.h"
 #include "pagefuse/passes/edit/graph_edit.h"
 
@@ -24,11 +25,12 @@ const Value* MaskInput(const Value* value) {
 
 class BiasReader {
  public:
-  BiasReader(Value* value, const SymbolicContents& contents) : reader_(contents), value_(value) {}
+  BiasReader(Value* value, const std::optional<Dim>& keys, const SymbolicContents& contents)
+      : reader_(contents), value_(value), keys_(keys) {}
 
   std::optional<LinearBias> Read() {
     const auto& shape = value_->shape();
-    if (!shape || shape->rank() < 2 || shape->rank() > 4) return std::nullopt;
+    if (shape->rank() > 4) return std::nullopt;
     const auto whole = reader_.Whole(value_);
     if (!whole.ok()) return std::nullopt;
     const int rank = shape->rank();
@@ -61,6 +63,7 @@ class BiasReader {
       if (grows) return std::nullopt;
       if (const auto table = ReadTable(factor)) {
         bias.numbers = *table;
+        bias.most_keys = table_length_;
         grows = 1;
       } else {
         grows = ReadPlace(factor, bias);
@@ -68,9 +71,19 @@ class BiasReader {
       }
     }
     const bool slopes = (bias.slopes != nullptr) != !bias.numbers.empty();
-    if (!grows || !slopes) return std::nullopt;
+    if (!grows || !slopes || !IsOfAllKeys(bias)) return std::nullopt;
     bias.factor *= static_cast<double>(*grows);
     return bias;
+  }
+
+  // Whether an axis that is broadcast to the keys has a place for each of them, and not one for all.
+  bool IsOfAllKeys(const LinearBias& bias) const {
+    if (!keys_) return true;
+    const Dim axis = value_->shape()->back(0);
+    const bool of_mask = bias.padding && ProvablyEqual(axis, (*bias.padding->shape())[1]);
+    // What a table is cut to is of as many as there are up to its end.
+    return of_mask || ends_with_table_ || ProvablyEqual(axis, *keys_) ||
+           (bias.most_keys > 1 && NumberInMin(axis, *keys_) == bias.most_keys);
   }
 
   // [H], or with axes of length 1.
@@ -182,6 +195,10 @@ class BiasReader {
     const int64_t length = table->dims().back();
     if (length < 2 || table->size() != heads_ * length) return std::nullopt;
     if (Growth(element.at.back()) != 1 || !HeadsAlone(element)) return std::nullopt;
+    table_length_ = length;
+    const IndexExpr first = element.at.back() - IndexExpr::Of(key_);
+    ends_with_table_ =
+        keys_ && first.is_constant() && ProvablyEqual(first.constant(), Dim(length) - *keys_);
     return Slopes(table->values<float>(), length);
   }
 
@@ -222,15 +239,20 @@ class BiasReader {
 
   IndexingAnalysis reader_;
   Value* value_;
+  const std::optional<Dim> keys_;
+  bool ends_with_table_ = false;
+  int64_t table_length_ = 0;
   IndexSymbolPtr key_, head_, query_;
   int64_t heads_ = 0;
 };
 
 }  // namespace
 
-std::optional<LinearBias> ReadLinearBias(Value* value, const SymbolicContents& contents) {
-  if (!IsFloatingPoint(value->dtype())) return std::nullopt;
-  return BiasReader(value, contents).Read();
+std::optional<LinearBias> ReadLinearBias(Value* value, const std::optional<Dim>& keys,
+                                         const SymbolicContents& contents) {
+  const auto& shape = value->shape();
+  if (!IsFloatingPoint(value->dtype()) || !shape || shape->rank() < 2) return std::nullopt;
+  return BiasReader(value, keys, contents).Read();
 }
 
 }  // namespace pagefuse

@@ -14,9 +14,12 @@ struct LinearBias {
   double factor = 1;
   std::vector<float> numbers;      // one a head
   const Value* padding = nullptr;  // the mask [B, T] whose ones count keys; null: none
+  int64_t most_keys = 0;           // a table ends there; 0: none does
 };
 
-// The bias that a value [B or 1, H, S or 1, T], or without leading axes, is; nullopt if it is none.
-std::optional<LinearBias> ReadLinearBias(Value* value, const SymbolicContents& contents);
+// The bias that a value [B or 1, H, S or 1, T], or without leading axes, is; nullopt if it is none, or
+// none of `keys`: a bias of one key is broadcast to all. Nullopt for `keys`: of however many.
+std::optional<LinearBias> ReadLinearBias(Value* value, const std::optional<Dim>& keys,
+                                         const SymbolicContents& contents);
 
 }  // namespace pagefuse
