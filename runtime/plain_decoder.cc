@@ -181,7 +181,7 @@ absl::StatusOr<LogitRows> PlainDecoder::Logits(const std::vector<int64_t>& promp
   std::vector<int64_t> tokens = prompt;
   auto row = Step(tokens, 0);
   for (auto token = following.begin(); row.ok(); ++token) {
-    rows.push_back(*std::move(row));
+    rows.push_back(*row);
     if (token == following.end()) break;
     tokens.push_back(*token);
     row = Step(tokens, static_cast<int64_t>(tokens.size()) - 1);

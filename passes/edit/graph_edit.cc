@@ -7,6 +7,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ops/infer/symbolic_arithmetic.h"
 #include "pagefuse/ops/registry/registry.h"
+#include "pagefuse/passes/edit/head_order.h"
 
 namespace pagefuse {
 namespace {
@@ -166,7 +167,8 @@ std::vector<const Node*> EraseDead(Node* node, SymbolicContents& contents) {
 }
 
 bool KeepsMetadata(std::string_view key) {
-  return key == "namespace" || (key.starts_with("pkg.") && !key.starts_with("pkg.pagefuse."));
+  return key == "namespace" || key == kKeepsHeads ||
+         (key.starts_with("pkg.") && !key.starts_with("pkg.pagefuse."));
 }
 
 std::string NodeLabel(const Node& node) {

@@ -3,7 +3,7 @@
 #include "absl/strings/numbers.h"
 
 #include "pagefuse/base/str_cat.h"
-#include "pagefuse/passes/analysis/attention/head_order.h"
+#include "pagefuse/passes/edit/head_order.h"
 
 namespace pagefuse {
 namespace {

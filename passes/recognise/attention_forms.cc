@@ -110,15 +110,15 @@ Masked HiddenPart(const Node* product, const SymbolicContents& contents) {
   return {};
 }
 
-// A sum, or a difference, of scores times a mask and of a number where the mask is 0.
-bool ChooseByMask(Graph& graph, Node* node, Node* seen, Node* rest, double sign,
+// Where the rest is taken off rather than added, `sign` is -1.
+bool ChooseByMask(Node* node, Node* seen, const Masked& hidden, double sign,
                   const SymbolicContents& contents) {
-  const Masked hidden = HiddenPart(rest, contents);
   if (!hidden.mask || !HidesBesideSoftmax(sign * *NumberOf(hidden.low))) return false;
   Value* scores = OtherOperand(seen, "Mul", hidden.mask);
   if (!scores || !IsFloatingPoint(scores->dtype())) return false;
   // 0 times what is not finite is NaN.
   if (!NumberRanges(contents).Of(scores).finite()) return false;
+  Graph& graph = *node->graph();
   GraphBuilder builder(graph, node, node->output(0)->name());
   Value* visible = builder.Add("Cast", {hidden.mask}, "to", static_cast<int64_t>(DataType::kBool));
   Value* low = builder.Float(static_cast<float>(sign * *NumberOf(hidden.low)), scores->dtype());
@@ -127,12 +127,13 @@ bool ChooseByMask(Graph& graph, Node* node, Node* seen, Node* rest, double sign,
   return true;
 }
 
-bool ChooseByMask(Graph& graph, Node* node, const SymbolicContents& contents) {
+// A sum, or a difference, of scores times a mask and of a number where the mask is 0.
+bool ChooseByMask(Node* node, const SymbolicContents& contents) {
   const bool sum = node->Is("Add");
   if (!sum && !node->Is("Sub")) return false;
   Node *first = node->input(0)->producer(), *second = node->input(1)->producer();
-  return ChooseByMask(graph, node, first, second, sum ? 1 : -1, contents) ||
-         (sum && ChooseByMask(graph, node, second, first, 1, contents));
+  return ChooseByMask(node, first, HiddenPart(second, contents), sum ? 1 : -1, contents) ||
+         (sum && ChooseByMask(node, second, HiddenPart(first, contents), 1, contents));
 }
 
 // Columns of one head; nullopt if they are not known.
@@ -227,7 +228,7 @@ bool SplitProbabilities(Graph& graph, Node* product) {
 }
 
 absl::StatusOr<bool> Rewrite(Graph& graph, Node* node, const SymbolicContents& contents) {
-  return SplitProbabilities(graph, node) || ChooseByMask(graph, node, contents) ||
+  return SplitProbabilities(graph, node) || ChooseByMask(node, contents) ||
          BringScoresToForm(graph, node, contents) || JoinMasks(graph, node, contents) ||
          JoinProducts(graph, node, contents) || SplitHeads(graph, node) ||
          BringAxesToForm(graph, node, contents);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/schema/default_attribute.h"
 #include "pagefuse/passes/edit/constants.h"
@@ -175,17 +176,17 @@ absl::StatusOr<Attribute> AttributeFromConstant(const Node& pattern_constant,
     return absl::NotFoundError(
         StrCat("expected a constant for ", kind, ", got type ", DataTypeName(tensor.dtype())));
   }
-  if (kind == "value_ints") {
-    return MakeAttribute(std::vector<int64_t>(numbers->begin(), numbers->end()));
-  }
-  if (kind == "value_floats") {
-    return MakeAttribute(std::vector<float>(numbers->begin(), numbers->end()));
-  }
-  if (numbers->size() != 1) {
+  const bool list = kind == "value_ints" || kind == "value_floats";
+  if (!list && numbers->size() != 1) {
     return absl::NotFoundError(
         StrCat("expected one element, got shape ", DimsToString(tensor.dims())));
   }
-  if (kind == "value_int") return MakeAttribute(static_cast<int64_t>(numbers->front()));
+  if (integers) {
+    // A float would not hold all of them.
+    PF_ASSIGN_OR_RETURN(const std::vector<int64_t> ints, IntegerValues(tensor));
+    return list ? MakeAttribute(ints) : MakeAttribute(ints.front());
+  }
+  if (list) return MakeAttribute(std::vector<float>(numbers->begin(), numbers->end()));
   return MakeAttribute(static_cast<float>(numbers->front()));
 }
 

@@ -223,11 +223,10 @@ class FeedMaker {
         if constexpr (std::is_same_v<T, bool>) {
           x = bytes(random_) < 80;
         } else if constexpr (std::is_integral_v<T>) {
-          x = static_cast<T>(bytes(random_));
           using Ends = std::numeric_limits<T>;
-          if (beside && sizeof(T) == 1 && Ends::is_signed) {
-            x = place % (2 * kEvery) == 0 ? Ends::min() : Ends::max();
-          }
+          const T end = place % (2 * kEvery) == 0 ? Ends::min() : Ends::max();
+          const bool ends = beside && sizeof(T) == 1 && Ends::is_signed;
+          x = ends ? end : static_cast<T>(bytes(random_));
         } else {
           const float near = normal(random_);
           x = ConvertElement<T>(beside && !points_.empty() ? PointBeside() : near);

@@ -51,6 +51,8 @@ wrong rows "$2" 'custom op "Wrong": one row has 1 inputs, another 2$'
 wrong domain "$2" "op Wrong: is in ONNX's own domain, expected one of its own$"
 wrong function "$2" "function 3, CreateEnv, of ONNX Runtime's C API is not there for custom ops$"
 wrong throw "$2" 'an exception of unknown type$'
+# Sanitizers would answer the signal themselves.
+export ASAN_OPTIONS=handle_segv=0:${ASAN_OPTIONS:-} TSAN_OPTIONS=handle_segv=0:${TSAN_OPTIONS:-}
 wrong newer "$2" "ended the process that tried to load it: signal 11 .*it asks for version 24 of ONNX Runtime's C API, expected 1 to 23$"
 expect 1 'op pagefuse[.a-z0-9]*\.[A-Za-z]*: it is an op already$' ops --plugin "$(dirname "$pagefuse")/libpagefuse_ort.so"
 

@@ -114,8 +114,8 @@ absl::StatusOr<std::vector<OrtStep>> RandomSteps(Model model, const StepOptions&
   absl::Status refused;
   for (const auto& feeds : tries) {
     absl::StatusOr<OrtStep> made = RecordStep(*session, feeds, options.repeats);
-    if (made.ok()) steps.push_back(*std::move(made));
     if (refused.ok()) refused = made.status();
+    if (made.ok()) steps.push_back(*std::move(made));
   }
   if (steps.empty()) return refused;
   return steps;

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "pagefuse/ops/kernels/attention/paged_attention_hwy.h"
+#include "pagefuse/ops/kernels/scratch_pieces.h"
 
 namespace pagefuse {
 
@@ -28,24 +29,20 @@ struct DecodeScratch {
   DecodeScratch(const PagedAttentionProblem& p, std::byte* base) {
     constexpr int64_t kPadding = 16;  // the longest vectors
     row_floats = (p.head_size + kPadding - 1) / kPadding * kPadding;
-    bytes = 0;
-    const auto take = [&](int64_t floats) {
-      auto* at = reinterpret_cast<float*>(base + bytes);
-      bytes += (floats * 4 + 63) / 64 * 64;
-      return at;
-    };
-    query = take(p.num_heads * row_floats);
-    output = take(p.num_heads * row_floats);
-    scores = take(p.num_heads * kPaTileKeys);
-    key_scales = take(p.num_kv_heads * kPaTileKeys);
-    key_squares = take(p.num_kv_heads * kPaTileKeys);
-    value_scales = take(p.num_kv_heads * kPaTileKeys);
-    value_offsets = take(p.num_kv_heads * kPaTileKeys);
-    offsets = take(p.num_heads);
-    score_units = take(p.num_heads);
-    weight_units = take(p.num_heads);
-    sums = reinterpret_cast<int32_t*>(take(p.num_heads * row_floats));
-    key_offsets = reinterpret_cast<int32_t*>(take(kPaTileKeys));
+    ScratchPieces pieces(base);
+    query = pieces.Take<float>(p.num_heads * row_floats);
+    output = pieces.Take<float>(p.num_heads * row_floats);
+    scores = pieces.Take<float>(p.num_heads * kPaTileKeys);
+    key_scales = pieces.Take<float>(p.num_kv_heads * kPaTileKeys);
+    key_squares = pieces.Take<float>(p.num_kv_heads * kPaTileKeys);
+    value_scales = pieces.Take<float>(p.num_kv_heads * kPaTileKeys);
+    value_offsets = pieces.Take<float>(p.num_kv_heads * kPaTileKeys);
+    offsets = pieces.Take<float>(p.num_heads);
+    score_units = pieces.Take<float>(p.num_heads);
+    weight_units = pieces.Take<float>(p.num_heads);
+    sums = pieces.Take<int32_t>(p.num_heads * row_floats);
+    key_offsets = pieces.Take<int32_t>(kPaTileKeys);
+    bytes = pieces.bytes();
   }
 };
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "pagefuse/ops/kernels/attention/paged_attention_hwy.h"
+#include "pagefuse/ops/kernels/scratch_pieces.h"
 
 namespace pagefuse {
 
@@ -26,21 +27,17 @@ struct PrefillScratch {
     constexpr int64_t kMostRows = 12;     // of a micro-kernel
     row_floats = RoundUp(p.head_size, kWidestPanel);
     const int64_t rows = RoundUp(num_queries * p.group(), kMostRows);
-    bytes = 0;
-    const auto take = [&](int64_t floats) {
-      auto* at = reinterpret_cast<float*>(base + bytes);
-      bytes += RoundUp(floats * 4, 64);
-      return at;
-    };
-    query = take(rows * row_floats);
-    output = take(rows * row_floats);
-    scores = take(rows * kPaTileKeys);
-    alpha = take(rows);
-    keys = take(kPaTileKeys * row_floats);
-    values = take(kPaTileKeys * row_floats);
-    key_scales = take(kPaTileKeys);
-    value_scales = take(kPaTileKeys);
-    key_offsets = reinterpret_cast<int32_t*>(take(kPaTileKeys));
+    ScratchPieces pieces(base);
+    query = pieces.Take<float>(rows * row_floats);
+    output = pieces.Take<float>(rows * row_floats);
+    scores = pieces.Take<float>(rows * kPaTileKeys);
+    alpha = pieces.Take<float>(rows);
+    keys = pieces.Take<float>(kPaTileKeys * row_floats);
+    values = pieces.Take<float>(kPaTileKeys * row_floats);
+    key_scales = pieces.Take<float>(kPaTileKeys);
+    value_scales = pieces.Take<float>(kPaTileKeys);
+    key_offsets = pieces.Take<int32_t>(kPaTileKeys);
+    bytes = pieces.bytes();
   }
 
  private:

@@ -13,6 +13,7 @@
 #include "pagefuse/ops/kernels/latent/latent_rows-inl.h"
 #include "pagefuse/ops/kernels/latent/sparse_mla_attention_hwy.h"
 #include "pagefuse/ops/kernels/numeric/convert.h"
+#include "pagefuse/ops/kernels/scratch_pieces.h"
 
 #ifndef PAGEFUSE_KERNELS_LATENT_SPARSE_MLA_F32_ONCE_
 #define PAGEFUSE_KERNELS_LATENT_SPARSE_MLA_F32_ONCE_
@@ -46,20 +47,16 @@ struct SparseMlaF32Memory {
     // A line more than they are: elements of the same place would fall into few sets of a
     // first-level cache else.
     row_floats = round_up(p.head_size, kWidestPanel) + 16;
-    bytes = 0;
-    const auto take = [&](int64_t floats) {
-      auto* at = reinterpret_cast<float*>(base + bytes);
-      bytes += round_up(floats * 4, 64);
-      return at;
-    };
-    query = take(query_rows * p.head_size);
-    output = take(query_rows * value_floats);
-    rows = take(kF32TileRows * row_floats);
-    scores = take(kF32TileRows * query_rows);
-    max = take(query_rows);
-    sum = take(query_rows);
-    alpha = take(query_rows);
-    visible = reinterpret_cast<int32_t*>(take(query_rows));
+    ScratchPieces pieces(base);
+    query = pieces.Take<float>(query_rows * p.head_size);
+    output = pieces.Take<float>(query_rows * value_floats);
+    rows = pieces.Take<float>(kF32TileRows * row_floats);
+    scores = pieces.Take<float>(kF32TileRows * query_rows);
+    max = pieces.Take<float>(query_rows);
+    sum = pieces.Take<float>(query_rows);
+    alpha = pieces.Take<float>(query_rows);
+    visible = pieces.Take<int32_t>(query_rows);
+    bytes = pieces.bytes();
   }
 };
 

@@ -8,6 +8,7 @@
 #include "pagefuse/ops/kernels/latent/sparse_mla_attention_hwy.h"
 #include "pagefuse/ops/kernels/linalg/bf16_rows.h"
 #include "pagefuse/ops/kernels/linalg/bf16_tiles.h"
+#include "pagefuse/ops/kernels/scratch_pieces.h"
 
 namespace pagefuse {
 
@@ -53,30 +54,23 @@ struct SparseMlaTilesMemory {
     value_tiles = (p.value_size + kTileDepth - 1) / kTileDepth * 2;
     // A float16 has 11 bits, two bfloat16 have 16.
     query_terms = p.query_type == DataType::kBfloat16 ? 1 : 2;
-    bytes = 0;
-    const auto take = [&](int64_t size) {
-      std::byte* at = memory + bytes;
-      bytes += (size + 63) / 64 * 64;
-      return at;
-    };
-    const auto words = [&](int64_t tiles) {
-      return reinterpret_cast<uint16_t*>(take(tiles * kTileWords * 2));
-    };
-    const auto floats = [&](int64_t count) { return reinterpret_cast<float*>(take(count * 4)); };
-    query = words(query_terms * head_tiles * depth_tiles);
+    ScratchPieces pieces(memory);
+    const auto tiles = [&](int64_t count) { return pieces.Take<uint16_t>(count * kTileWords); };
+    query = tiles(query_terms * head_tiles * depth_tiles);
     const bool in_place = TakesRowsInPlace(num_rows);
-    keys = words(in_place ? 0 : 2 * kTileStepKeys / kTileRows * depth_tiles);
-    values = reinterpret_cast<uint16_t*>(take(in_place ? 0 : value_tiles * kValueStep * 2));
-    scores = floats(head_tiles * kPartKeys * kTileColumns);
-    weights = words(head_tiles * (kPartKeys / kTileDepth));
-    output = floats(head_tiles * value_tiles * kTileFloats);
-    max = floats(head_tiles * kTileRows);
-    base = floats(head_tiles * kTileRows);
-    sum = floats(head_tiles * kTileRows);
-    alpha = floats(head_tiles * kTileRows);
-    visible = reinterpret_cast<int32_t*>(floats(head_tiles * kTileRows));
-    rows = reinterpret_cast<uint16_t*>(take((in_place ? kPartKeys + 1 : 8) * row_words() * 2));
-    row = floats(p.value_size);
+    keys = tiles(in_place ? 0 : 2 * kTileStepKeys / kTileRows * depth_tiles);
+    values = pieces.Take<uint16_t>(in_place ? 0 : value_tiles * kValueStep);
+    scores = pieces.Take<float>(head_tiles * kPartKeys * kTileColumns);
+    weights = tiles(head_tiles * (kPartKeys / kTileDepth));
+    output = pieces.Take<float>(head_tiles * value_tiles * kTileFloats);
+    max = pieces.Take<float>(head_tiles * kTileRows);
+    base = pieces.Take<float>(head_tiles * kTileRows);
+    sum = pieces.Take<float>(head_tiles * kTileRows);
+    alpha = pieces.Take<float>(head_tiles * kTileRows);
+    visible = pieces.Take<int32_t>(head_tiles * kTileRows);
+    rows = pieces.Take<uint16_t>((in_place ? kPartKeys + 1 : 8) * row_words());
+    row = pieces.Take<float>(p.value_size);
+    bytes = pieces.bytes();
   }
 
   // Whether products take cache rows in place for so many query rows (linalg/bf16_rows.h).

@@ -33,7 +33,7 @@ class PagedAttentionBody {
     bool has_query_start_loc = true;
   };
 
-  explicit PagedAttentionBody(Options options) : o_(std::move(options)) {}
+  explicit PagedAttentionBody(const Options& options) : o_(options) {}
   std::string Text();
 
  private:

@@ -22,7 +22,7 @@ class SparseMlaBody : private pagefuse_ops::BodyWriter {
     bool dense = false, has_lse = true;
   };
 
-  explicit SparseMlaBody(Options options) : o_(std::move(options)) {}
+  explicit SparseMlaBody(const Options& options) : o_(options) {}
   std::string Text();
 
  private:

@@ -131,7 +131,7 @@ absl::StatusOr<std::string> Decompose(const Node& node) {
   if (node.attribute("scale") != nullptr) {
     PF_ASSIGN_OR_RETURN(options.attributes.scale, node.FloatAttribute("scale", 0));
   }
-  return PagedAttentionBody(std::move(options)).Text();
+  return PagedAttentionBody(options).Text();
 }
 
 }  // namespace

@@ -95,7 +95,10 @@ class ProbeWriter {
   int RowBits(const ProbePort& port) const {
     constexpr int kFloatBits = 24;
     if (round_.all_bits && port.dtype == DataType::kFloat) return kFloatBits;
-    const bool fine = IsFine(port);
+    return RowBits(IsFine(port));
+  }
+
+  int RowBits(bool fine) const {
     if (round_.exponent == 0) return fine ? 12 : 5;
     return fine ? 11 : 8;
   }
@@ -175,7 +178,7 @@ class ProbeWriter {
   }
 
   std::vector<float> State(int64_t size, int64_t row) {
-    std::vector<float> state = Rows(size, /*fine=*/true);
+    std::vector<float> state = Rows(size, RowBits(/*fine=*/true));
     const std::vector<float> scores = Scores(size, row, /*fine=*/true);
     for (int64_t i = 0; i < size; ++i) {
       if (i % row >= row / 2) state[i] = scores[i];

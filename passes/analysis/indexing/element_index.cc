@@ -172,6 +172,17 @@ std::optional<IndexExpr> IndexingAnalysis::ReadCast(const Element& element) {
   return OperandIndex(element, 0);
 }
 
+std::optional<IndexExpr> IndexingAnalysis::ReadClip(const Element& element) {
+  using ports::Clip;
+  const Node& node = *element.producer();
+  // Bounds of older forms are attributes.
+  if (node.attribute("min") || node.attribute("max")) return std::nullopt;
+  IndexExpr form = OperandIndex(element, 0);
+  if (node.input(Clip::kLow)) form = Greater(form, OperandIndex(element, Clip::kLow));
+  if (node.input(Clip::kHigh)) form = MinOf(form, OperandIndex(element, Clip::kHigh));
+  return form;
+}
+
 std::optional<IndexExpr> IndexingAnalysis::ReadArithmetic(const Element& element) {
   const Node& node = *element.producer();
   if (node.Is("Add")) return OperandIndex(element, 0) + OperandIndex(element, 1);
@@ -203,16 +214,7 @@ std::optional<IndexExpr> IndexingAnalysis::ReadArithmetic(const Element& element
     }
     return form;
   }
-  if (node.Is("Clip")) {
-    // Bounds of older forms are attributes.
-    if (node.attribute("min") || node.attribute("max")) return std::nullopt;
-    IndexExpr form = OperandIndex(element, 0);
-    if (node.input(ports::Clip::kLow))
-      form = Greater(form, OperandIndex(element, ports::Clip::kLow));
-    if (node.input(ports::Clip::kHigh))
-      form = MinOf(form, OperandIndex(element, ports::Clip::kHigh));
-    return form;
-  }
+  if (node.Is("Clip")) return ReadClip(element);
   if (node.Is("ReduceMax") || node.Is("ReduceMin")) {
     return ReadExtreme(*this, element, [&](const Dim& length) {
       return ProvablyNotNegative(length - Dim(1)) || Assumed({IndexExpr(length - Dim(1))});

@@ -183,6 +183,7 @@ class IndexingAnalysis {
   bool StepJoinedParts(Element& element, int axis);
 
   std::optional<IndexExpr> ReadCast(const Element& element);
+  std::optional<IndexExpr> ReadClip(const Element& element);
   std::optional<IndexExpr> ReadArithmetic(const Element& element);
   std::optional<IndexExpr> ReadQuotient(const Element& element);
   std::optional<IndexExpr> ReadShare(const Element& product);

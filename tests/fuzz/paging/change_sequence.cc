@@ -110,8 +110,8 @@ bool OtherEnds(Node& node, Random& random) {
   const auto ends = testing::ConstantInts(node.input(index));
   if (!ends || ends->size() != 1) return false;
   constexpr int64_t kFar = 1000;
-  const int64_t moved = ends->front() + (random() % 2 == 0 ? 1 : -1);
-  const int64_t end = ends->front() > kFar ? -1 : moved;
+  const int64_t by = random() % 2 == 0 ? 1 : -1;
+  const int64_t end = ends->front() > kFar ? -1 : ends->front() + by;
   Rewriter rewriter(node);
   const Tensor like = *testing::ConstantTensor(node.input(index));
   node.SetInput(index, rewriter.Constant(testing::FilledLike(like, static_cast<double>(end))));

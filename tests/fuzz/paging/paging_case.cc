@@ -14,10 +14,10 @@ namespace {
 // A family first, so that large ones do not hide small ones.
 const Change& PickChange(Random& random) {
   static const auto& families = *[] {
-    auto* by_name = new std::map<std::string, std::vector<const Change*>>;
-    for (const Change& change : AllChanges()) (*by_name)[change.family].push_back(&change);
+    std::map<std::string, std::vector<const Change*>> by_name;
+    for (const Change& change : AllChanges()) by_name[change.family].push_back(&change);
     auto* list = new std::vector<std::vector<const Change*>>;
-    for (auto& [name, changes] : *by_name) list->push_back(changes);
+    for (auto& [name, changes] : by_name) list->push_back(std::move(changes));
     return list;
   }();
   const auto& family = families[random.Below(families.size())];
