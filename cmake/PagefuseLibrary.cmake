@@ -1,4 +1,5 @@
 include(PagefusePrecompiled)
+include(PagefuseUnity)
 
 # pf_library(<layer> SOURCES ... PUBLIC_HEADERS ... DEPS ... PRIVATE_DEPS ...)
 #
@@ -25,6 +26,7 @@ function(pf_library layer)
   target_link_libraries(${target} PUBLIC ${arg_DEPS} PRIVATE ${arg_PRIVATE_DEPS})
   pf_compile_options(${target})
   pf_precompile(${target} library)
+  pf_unity(${target})
 
   install(TARGETS ${target} EXPORT pagefuse-targets
           FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
@@ -54,4 +56,5 @@ function(pf_program name)
   target_link_libraries(${name} PRIVATE ${arg_DEPS})
   pf_compile_options(${name})
   pf_precompile(${name} ${arg_KIND})
+  pf_unity(${name})
 endfunction()

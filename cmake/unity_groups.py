@@ -1,0 +1,78 @@
+"""Which sources of a target can be compiled as one.
+
+  unity_groups.py SOURCE...: prints "GROUP SOURCE" for each that can be compiled with others, up to eight of them.
+
+A source that is compiled behind another one sees what that declares for itself: the names in its unnamed namespaces, its
+macros. So two sources go into one group only where neither mentions, for whatever it means there, a name that is the other's own.
+Sources that compile themselves once for each SIMD target (Highway) stay alone.
+"""
+import re
+import sys
+
+MOST = 8
+KEYWORDS = {"auto", "bool", "char", "const", "constexpr", "double", "enum", "float", "inline", "int", "nullptr", "operator",
+            "return", "static", "template", "typename", "void"}
+IDENTIFIER = r"[A-Za-z_]\w*"
+
+
+def code(path):
+    """The text without comments and literals."""
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    text = re.sub(r'R"(\w*)\(.*?\)\1"', '""', text, flags=re.S)
+    text = re.sub(r"""\"(\\.|[^\"\\\n])*\"|'(\\.|[^'\\\n])'""", '""', text)
+    return re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.S)
+
+
+def declared(line):
+    """The names that a line at the margin of an unnamed namespace may declare, and a few that it only mentions."""
+    match = re.match(rf"(?:class|struct|enum class|enum|union)\s+({IDENTIFIER})|using\s+(?:[\w:]*::)?({IDENTIFIER})\s*[=;]"
+                     rf"|namespace\s+({IDENTIFIER})", line)
+    if match:
+        return set(filter(None, match.groups()))
+    return set(re.findall(rf"(?<![\w:])({IDENTIFIER})\s*(?=[(={{;\[]|$)", line)) - KEYWORDS
+
+
+def own_names(text):
+    names = set(re.findall(rf"^\s*#\s*define\s+({IDENTIFIER})", text, flags=re.M))
+    depth, unnamed = 0, None  # of braces; that of the unnamed namespace
+    for line in text.split("\n"):
+        if unnamed is None and line.startswith("namespace {"):
+            unnamed = depth + 1
+        elif line and line[0] not in " #}/)" and (depth == unnamed or line.startswith("static ")):
+            names |= declared(line)
+        depth += line.count("{") - line.count("}")
+        if unnamed is not None and depth < unnamed:
+            unnamed = None
+    return names
+
+
+class Source:
+    def __init__(self, path):
+        text = code(path)
+        self.path = path
+        self.own = own_names(text)
+        self.words = set(re.findall(IDENTIFIER, text))
+        self.alone = "foreach_target.h" in text or "HWY_" in text or re.search(r"^using namespace", text, flags=re.M)
+
+    def fits(self, other):
+        return not (self.own & other.words or other.own & self.words)
+
+
+def grouped(sources):
+    groups = []
+    for source in sources:
+        if source.alone:
+            continue
+        for group in groups:
+            if len(group) < MOST and all(source.fits(other) for other in group):
+                group.append(source)
+                break
+        else:
+            groups.append([source])
+    return [group for group in groups if len(group) > 1]
+
+
+for number, group in enumerate(grouped([Source(path) for path in sorted(sys.argv[1:])])):
+    for member in group:
+        print(number, member.path)
