@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from typing import Callable, Union
 
 # Called with a stage, how much of it is done, and how much there is (0: not known): ("reading", 0, 0),
@@ -13,6 +14,7 @@ ProgressFunction = Callable[[str, int, int], object]
 Progress = Union[ProgressFunction, bool, None]
 
 _SECONDS = 1.0  # what is over sooner shows nothing
+_PAUSE = 0.1  # between two lines: nobody reads faster
 _TO_BEGIN = "\r\x1b[K"  # and the line is empty
 
 
@@ -22,6 +24,7 @@ class ProgressLine:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._text = ""
+        self._wrote = 0.0
         self._shown = self._over = False
         self._timer = threading.Timer(_SECONDS, self._begin)
         self._timer.daemon = True
@@ -30,7 +33,7 @@ class ProgressLine:
     def __call__(self, stage: str, done: int, total: int) -> None:
         text = stage + (f" {done} of {total} tokens" if total else " the model")
         with self._lock:
-            if self._shown and not self._over and text != self._text:
+            if self._shown and not self._over and time.monotonic() - self._wrote > _PAUSE:
                 self._write(text)
             self._text = text
 
@@ -47,8 +50,8 @@ class ProgressLine:
                 self._shown = True
                 self._write(self._text)
 
-    @staticmethod
-    def _write(text: str) -> None:
+    def _write(self, text: str) -> None:
+        self._wrote = time.monotonic()
         sys.stderr.write(_TO_BEGIN + text)
         sys.stderr.flush()
 
