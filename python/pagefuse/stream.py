@@ -68,10 +68,8 @@ class Stream(Iterator[str]):
         self._items: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._closed = threading.Event()
         # The thread does not know the Stream, so that one that nobody holds any more ends.
-        self._thread = threading.Thread(
-            target=_produce, args=(model, call, reporting, self._items, self._closed), name="pagefuse.Stream"
-        )
-        self._thread.start()
+        told = (model, call, reporting, self._items, self._closed)
+        threading.Thread(target=_produce, args=told, name="pagefuse.Stream").start()
 
     def __iter__(self) -> Stream:
         return self
@@ -97,8 +95,8 @@ class Stream(Iterator[str]):
         """Ends the answer, which is what was read of it."""
         if self.answer is not None or self._closed.is_set():
             return
+        # Nobody waits for the thread: a stream may be dropped by one that holds what its thread waits for.
         self._closed.set()
-        self._thread.join()
         tokens = numpy.array([token for token, _ in self._read], numpy.int64)
         text = "".join(piece for _, piece in self._read)
         self._finish(Answer(text, tokens, "ended", 0, self._prompt_tokens))
@@ -113,7 +111,7 @@ class Stream(Iterator[str]):
         self.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "_thread"):
+        if hasattr(self, "_closed"):
             self.close()
 
 

@@ -96,8 +96,10 @@ class ModelTest(unittest.TestCase):
         began = time.monotonic()
         for _ in self.model.stream(RED, ignore_end=True, max_new_tokens=8000):
             break
-        names = [thread.name for thread in threading.enumerate()]
-        self.assertNotIn("pagefuse.Stream", names)
+        for thread in threading.enumerate():
+            if thread.name == "pagefuse.Stream":
+                thread.join(timeout=60)
+                self.assertFalse(thread.is_alive())
         self.assertEqual(self.model.generate(RED).text, "12 pins.\n")
         self.assertLess(time.monotonic() - began, 60)
 
