@@ -137,4 +137,20 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& model_path) {
   return config;
 }
 
+absl::StatusOr<int64_t> NewTokens(const ModelConfig& config, size_t prompt,
+                                  std::optional<int64_t> wanted, int64_t usual) {
+  const int64_t count = wanted.value_or(usual);
+  if (!config.max_positions) return count;
+  const int64_t room = *config.max_positions - static_cast<int64_t>(prompt);
+  if (room >= count) return count;
+  if (room > 0 && !wanted) return room;
+  // Of new tokens that nobody asked for nothing is said.
+  const std::string expected =
+      wanted ? StrCat(" and ", count, " new ones: expected ", *config.max_positions, " at most")
+             : StrCat(": expected less than ", *config.max_positions);
+  return absl::InvalidArgumentError(StrCat("a prompt of ", prompt, " tokens", expected,
+                                           ", the positions of the model (",
+                                           config.max_positions_file, ")"));
+}
+
 }  // namespace pagefuse

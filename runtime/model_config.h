@@ -29,4 +29,9 @@ struct ModelConfig {
 // field, expected and found.
 absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& model_path);
 
+// New tokens behind a prompt of so many: those wanted, else `usual`, or as many as the model has positions
+// for. InvalidArgument where it has none, or not all of those wanted.
+absl::StatusOr<int64_t> NewTokens(const ModelConfig& config, size_t prompt,
+                                  std::optional<int64_t> wanted, int64_t usual);
+
 }  // namespace pagefuse

@@ -1,6 +1,7 @@
 // Engine: prompts in, tokens out.
 #include "pagefuse/runtime/engine.h"
 
+#include <algorithm>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -26,49 +27,113 @@ namespace {
 
 namespace py = pybind11;
 
+// Hears of prefill and decode as they go on: whether it is decode, and how many tokens the step had.
+using OnStep = std::function<void(bool, int64_t)>;
+// Hears what loading has come to: "reading", then "rewriting".
+using OnStage = std::function<void(const char*)>;
+
 struct PythonEngine {
   std::unique_ptr<Decoder> decoder;
   ModelConfig config;
+  OnStep on_step;             // of the call that runs
+  std::exception_ptr raised;  // by a function of Python's in the call that runs, which then ends
 };
 
 // What generate() takes beside prompts.
 struct Generation {
-  int64_t max_new_tokens, samples;
+  std::vector<int64_t> max_new_tokens;  // one for all, or one a prompt
+  int64_t samples = 1;
   std::optional<std::vector<int64_t>> stop_tokens;  // those of the model's files where left out
   SamplingOptions sampling;
-  bool logits;
+  bool logits = false;
   std::function<std::optional<bool>(int64_t, int64_t)> on_token;
+  OnStep on_step;
+  bool keeps_cache = false;  // one prompt, over the cache of the last call of this kind
 };
 
+// Calls into Python from a thread that does not hold the interpreter's lock. False once something was
+// raised, also by a signal such as that of Ctrl-C.
+template <class Call>
+bool CallPython(std::exception_ptr& raised, const Call& call) {
+  const py::gil_scoped_acquire gil;
+  if (raised) return false;
+  try {
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    return call();
+  } catch (...) {
+    raised = std::current_exception();
+    return false;
+  }
+}
+
+void Rethrow(std::exception_ptr& raised) {
+  if (raised) std::rethrow_exception(std::exchange(raised, nullptr));
+}
+
 std::unique_ptr<PythonEngine> Load(const std::string& path, const std::string& graph,
-                                   EngineOptions options, bool require_paged,
-                                   const std::string& check_paging) {
-  const DecoderOptions how{.require_paged = require_paged,
-                           .check_paging = Unwrap(ParseCheckPaging(check_paging))};
+                                   EngineOptions options, const DecoderOptions& how,
+                                   const OnStage& on_stage) {
   const ModelFolder folder = Unwrap(OpenModelFolder(path, graph));
   auto engine = std::make_unique<PythonEngine>();
   engine->config = folder.config;
+  options.on_step = [self = engine.get()](const EngineStep& step) {
+    if (!self->on_step) return;
+    CallPython(self->raised, [&] { return self->on_step(step.decode, step.tokens), true; });
+  };
+  const auto tell = [&](const char* stage) {
+    if (on_stage) CallPython(engine->raised, [&] { return on_stage(stage), true; });
+  };
   const auto load = [&] {
     const py::gil_scoped_release nothing_of_python;
-    return Decoder::Create([&] { return LoadModel(folder.graph); }, options, how);
+    return Decoder::Create(
+        [&] {
+          tell("reading");
+          auto model = LoadModel(folder.graph);
+          tell("rewriting");
+          return model;
+        },
+        options, how);
   };
-  engine->decoder = Unwrap(load());
+  auto decoder = load();
+  Rethrow(engine->raised);
+  engine->decoder = Unwrap(std::move(decoder));
   return engine;
 }
 
-Request RequestOf(const Tensor& prompt, const PythonEngine& engine, const Generation& how) {
-  if (prompt.rank() != 1) {
+Request RequestOf(const py::handle& prompt, const PythonEngine& engine, const Generation& how) {
+  if (py::isinstance<py::str>(prompt)) {
+    throw py::type_error("prompt: expected token ids, got the text " +
+                         ShortMessage(std::string(py::repr(prompt))) +
+                         ": pagefuse.load(FOLDER) gives a model that takes texts");
+  }
+  const Tensor ids = TensorFrom(prompt);
+  if (ids.rank() != 1) {
     throw py::value_error("prompt: expected a list of token ids, got " +
-                          std::to_string(prompt.rank()) + " dims");
+                          std::to_string(ids.rank()) + " dims");
   }
   Request request;
-  if (prompt.size() > 0) request.prompt = Unwrap(IntegerValues(prompt));
-  request.max_new_tokens = how.max_new_tokens;
+  if (ids.size() > 0) request.prompt = Unwrap(IntegerValues(ids));
   request.samples = how.samples;
   request.stop_tokens = how.stop_tokens.value_or(engine.config.end_tokens);
   request.keep_logits = how.logits;
   request.sampling = how.sampling;
   return request;
+}
+
+std::vector<Request> RequestsOf(const std::vector<py::object>& prompts, const PythonEngine& engine,
+                                const Generation& how) {
+  std::vector<Request> requests;
+  for (const py::object& prompt : prompts) requests.push_back(RequestOf(prompt, engine, how));
+  const std::vector<int64_t>& counts = how.max_new_tokens;
+  if (counts.size() != 1 && counts.size() != requests.size()) {
+    throw py::value_error("max_new_tokens: expected one number, or " +
+                          std::to_string(requests.size()) + ", got " +
+                          std::to_string(counts.size()));
+  }
+  for (size_t i = 0; i < requests.size(); ++i) {
+    requests[i].max_new_tokens = counts[counts.size() == 1 ? 0 : i];
+  }
+  return requests;
 }
 
 // One prompt, or a list of them.
@@ -77,9 +142,10 @@ bool IsOnePrompt(const py::object& prompts) {
     const py::sequence items = prompts;
     if (py::len(items) == 0) return true;
     const py::object first = items[0];
+    if (py::isinstance<py::str>(first)) return false;
     return PyIndex_Check(first.ptr()) != 0 && !py::hasattr(first, "__len__");
   }
-  return TensorFrom(prompts).rank() == 1;
+  return py::isinstance<py::str>(prompts) || TensorFrom(prompts).rank() == 1;
 }
 
 const char* NameOf(FinishReason reason) {
@@ -114,56 +180,100 @@ py::dict ToPython(const Completion& completion) {
   return result;
 }
 
-// What ends a generation from Python's side: an exception of on_token, or Ctrl-C.
-class Listener {
- public:
-  explicit Listener(const Generation& how) : how_(how) {}
+// Over the cache of the last such call; made for twice the text, so that a conversation can go on.
+absl::StatusOr<std::vector<Completion>> Continue(PythonEngine& engine, const Request& request,
+                                                 const OnToken& on_token) {
+  constexpr int64_t kLeastRoom = 4096;
+  const auto length = static_cast<int64_t>(request.prompt.size()) + request.max_new_tokens;
+  int64_t room = std::max(kLeastRoom, 2 * length);
+  room = std::min(room, engine.config.max_positions.value_or(room));
+  auto completion = engine.decoder->Continue(request, room, on_token);
+  if (!completion.ok()) return completion.status();
+  return std::vector<Completion>{*std::move(completion)};
+}
 
-  bool Hear(const NewToken& token) {
-    const py::gil_scoped_acquire gil;
-    if (raised_) return false;
-    try {
-      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-      if (!how_.on_token) return true;
-      return how_.on_token(static_cast<int64_t>(token.completion), token.token).value_or(true);
-    } catch (...) {
-      raised_ = std::current_exception();
-      return false;
-    }
-  }
-  void Rethrow() const {
-    if (raised_) std::rethrow_exception(raised_);
-  }
-
- private:
-  const Generation& how_;
-  std::exception_ptr raised_;
-};
+std::vector<Completion> Run(PythonEngine& engine, const std::vector<Request>& requests,
+                            const Generation& how) {
+  const OnToken on_token = [&](const NewToken& token) {
+    return CallPython(engine.raised, [&] {
+      const auto place = static_cast<int64_t>(token.completion);
+      return !how.on_token || how.on_token(place, token.token).value_or(true);
+    });
+  };
+  const auto run = [&] {
+    const py::gil_scoped_release nothing_of_python;
+    return how.keeps_cache ? Continue(engine, requests.at(0), on_token)
+                           : engine.decoder->Generate(requests, on_token);
+  };
+  engine.on_step = how.on_step;
+  auto completions = run();
+  engine.on_step = nullptr;
+  Rethrow(engine.raised);
+  return Unwrap(std::move(completions));
+}
 
 py::object Generate(PythonEngine& engine, const py::object& prompts, const Generation& how) {
   const bool one = IsOnePrompt(prompts);
-  std::vector<Request> requests;
+  std::vector<py::object> each;
   if (one) {
-    requests.push_back(RequestOf(TensorFrom(prompts), engine, how));
+    each.push_back(prompts);
   } else {
-    for (const py::handle prompt : prompts) {
-      requests.push_back(RequestOf(TensorFrom(prompt), engine, how));
-    }
+    for (const py::handle prompt : prompts)
+      each.push_back(py::reinterpret_borrow<py::object>(prompt));
   }
-  Listener listener(how);
-  const auto run = [&] {
-    const py::gil_scoped_release nothing_of_python;
-    return engine.decoder->Generate(requests,
-                                    [&](const NewToken& token) { return listener.Hear(token); });
-  };
-  auto completions = run();
-  listener.Rethrow();
   py::list results;
-  for (const Completion& completion : Unwrap(std::move(completions))) {
+  for (const Completion& completion : Run(engine, RequestsOf(each, engine, how), how)) {
     results.append(ToPython(completion));
   }
   if (one && how.samples == 1) return results[0];
   return results;
+}
+
+template <class Value>
+void TakeNumber(const py::dict& named, const char* name, Value& value,
+                const char* expected = "a number") {
+  if (!named.contains(name)) return;
+  const py::object given = named[name];
+  try {
+    value = given.cast<Value>();
+  } catch (const py::cast_error&) {
+    throw py::type_error(std::string(name) + ": expected " + expected + ", got " +
+                         ShortMessage(std::string(py::repr(given))));
+  }
+}
+
+// By the names of SamplingOptions; what is left out stays as it is.
+void TakeSampling(const py::dict& named, SamplingOptions& sampling) {
+  TakeNumber(named, "temperature", sampling.temperature);
+  TakeNumber(named, "top_k", sampling.top_k, "a whole number");
+  TakeNumber(named, "top_p", sampling.top_p);
+  TakeNumber(named, "min_p", sampling.min_p);
+  TakeNumber(named, "repetition_penalty", sampling.repetition_penalty);
+  TakeNumber(named, "frequency_penalty", sampling.frequency_penalty);
+  TakeNumber(named, "presence_penalty", sampling.presence_penalty);
+  TakeNumber(named, "seed", sampling.seed, "a whole number, 0 or more");
+}
+
+py::dict SamplingOf(const PythonEngine& engine) {
+  const SamplingOptions& sampling = engine.config.sampling;
+  py::dict named;
+  named["temperature"] = sampling.temperature;
+  named["top_k"] = sampling.top_k;
+  named["top_p"] = sampling.top_p;
+  named["min_p"] = sampling.min_p;
+  named["repetition_penalty"] = sampling.repetition_penalty;
+  named["frequency_penalty"] = sampling.frequency_penalty;
+  named["presence_penalty"] = sampling.presence_penalty;
+  return named;
+}
+
+// As many as the model and the cache have room for where no number is wanted.
+int64_t NewTokensOf(const PythonEngine& engine, int64_t prompt, std::optional<int64_t> wanted,
+                    int64_t usual) {
+  const int64_t count =
+      Unwrap(NewTokens(engine.config, static_cast<size_t>(prompt), wanted, usual));
+  const int64_t room = engine.decoder->capacity().value_or(prompt + count) + 1 - prompt;
+  return wanted || room <= 0 ? count : std::min(count, room);
 }
 
 py::dict StatsOf(const PythonEngine& engine) {
@@ -181,31 +291,28 @@ py::dict StatsOf(const PythonEngine& engine) {
 }
 
 void BindGenerate(py::class_<PythonEngine>& engine) {
-  const SamplingOptions usual;
   engine.def(
       "generate",
-      [](PythonEngine& self, const py::object& prompts, int64_t max_new_tokens, double temperature,
-         int64_t top_k, double top_p, double min_p, std::optional<uint64_t> seed,
-         std::optional<std::vector<int64_t>> stop_tokens, int64_t samples, bool logits,
-         std::function<std::optional<bool>(int64_t, int64_t)> on_token) {
-        Generation how{.max_new_tokens = max_new_tokens,
+      [](PythonEngine& self, const py::object& prompts, std::vector<int64_t> max_new_tokens,
+         const py::dict& sampling, std::optional<std::vector<int64_t>> stop_tokens, int64_t samples,
+         bool logits, std::function<std::optional<bool>(int64_t, int64_t)> on_token, OnStep on_step,
+         bool keeps_cache) {
+        Generation how{.max_new_tokens = std::move(max_new_tokens),
                        .samples = samples,
                        .stop_tokens = std::move(stop_tokens),
                        .sampling = {},
                        .logits = logits,
-                       .on_token = std::move(on_token)};
-        how.sampling.temperature = temperature;
-        how.sampling.top_k = top_k;
-        how.sampling.top_p = top_p;
-        how.sampling.min_p = min_p;
-        how.sampling.seed = seed;
+                       .on_token = std::move(on_token),
+                       .on_step = std::move(on_step),
+                       .keeps_cache = keeps_cache};
+        TakeSampling(sampling, how.sampling);
         return Generate(self, prompts, how);
       },
-      py::arg("prompts"), py::kw_only(), py::arg("max_new_tokens") = Request().max_new_tokens,
-      py::arg("temperature") = usual.temperature, py::arg("top_k") = usual.top_k,
-      py::arg("top_p") = usual.top_p, py::arg("min_p") = usual.min_p, py::arg("seed") = py::none(),
+      py::arg("prompts"), py::kw_only(), py::arg("max_new_tokens"), py::arg("sampling"),
       py::arg("stop_tokens") = py::none(), py::arg("samples") = 1, py::arg("logits") = false,
-      py::arg("on_token") = py::none());
+      py::arg("on_token") = py::none(), py::arg("on_step") = py::none(),
+      py::arg("keeps_cache") = false);
+  engine.def("new_tokens", &NewTokensOf, py::arg("prompt"), py::arg("wanted"), py::arg("usual"));
 }
 
 }  // namespace
@@ -219,7 +326,8 @@ void BindEngine(py::module_& module) {
                        std::optional<int64_t> block_size, const std::string& weights, int threads,
                        int64_t max_memory, const std::map<std::string, std::string>& options,
                        int64_t max_tokens_per_step, int64_t max_sequences, int64_t cache_tokens,
-                       bool require_paged, const std::string& check_paging) {
+                       bool require_paged, const std::string& check_paging,
+                       const OnStage& on_stage) {
              EngineOptions made{
                  .session = MakeSessionOptions({weights, threads, max_memory, options}),
                  .kv_cache = kv_cache,
@@ -227,7 +335,9 @@ void BindEngine(py::module_& module) {
                  .max_tokens_per_step = max_tokens_per_step,
                  .max_sequences = max_sequences,
                  .cache_tokens = cache_tokens};
-             return Load(path, graph, std::move(made), require_paged, check_paging);
+             const DecoderOptions how{.require_paged = require_paged,
+                                      .check_paging = Unwrap(ParseCheckPaging(check_paging))};
+             return Load(path, graph, std::move(made), how, on_stage);
            }),
            py::arg("path"), py::kw_only(), py::arg("graph") = "", py::arg("kv_cache") = py::none(),
            py::arg("block_size") = py::none(), py::arg("weights") = "float32",
@@ -235,7 +345,8 @@ void BindEngine(py::module_& module) {
            py::arg("options") = std::map<std::string, std::string>(),
            py::arg("max_tokens_per_step") = usual.max_tokens_per_step,
            py::arg("max_sequences") = usual.max_sequences, py::arg("cache_tokens") = 0,
-           py::arg("require_paged") = false, py::arg("check_paging") = "once")
+           py::arg("require_paged") = false, py::arg("check_paging") = "once",
+           py::arg("on_stage") = py::none())
       .def_property_readonly("paged",
                              [](const PythonEngine& e) { return e.decoder->engine() != nullptr; })
       .def_property_readonly("why_not_paged",
@@ -249,6 +360,9 @@ void BindEngine(py::module_& module) {
                              [](const PythonEngine& e) { return e.decoder->vocabulary(); })
       .def_property_readonly("end_tokens",
                              [](const PythonEngine& e) { return e.config.end_tokens; })
+      .def_property_readonly("contradictions",
+                             [](const PythonEngine& e) { return e.config.contradictions; })
+      .def_property_readonly("sampling", &SamplingOf)
       .def_property_readonly("stats", &StatsOf);
   BindGenerate(engine);
 }

@@ -1,13 +1,16 @@
 """Runs exported decoder graphs over a paged, optionally quantised KV cache.
 
 >>> import pagefuse
->>> engine = pagefuse.Engine("models/gemma3_recall", kv_cache="fp8_per_token_head")
->>> engine.generate([2, 10, 11], max_new_tokens=4).tokens
-array([...])
+>>> model = pagefuse.load("models/gemma3_recall", kv_cache="fp8_per_token_head")
+>>> print(model.generate("The red box holds 12 pins.\\nWhat does the red box hold? "))
+12 pins.
 
-Errors: what a caller got wrong is ValueError, a file that is not there FileNotFoundError, what is not
-supported NotImplementedError, memory that does not suffice MemoryError. Each message names node, value,
-expected and found.
+`load` gives a Model, which generates from texts, token ids and conversations: generate, stream, chat. Below it are
+Engine (token ids alone), Tokenizer, Session (any graph, on named arrays) and optimize (what the passes make of a graph).
+
+Errors: what a caller got wrong is ValueError or, for types and names, TypeError; a file that is not there
+FileNotFoundError, what is not supported NotImplementedError, memory that does not suffice MemoryError, all else
+RuntimeError. Each message names node or argument, expected and found.
 """
 
 from __future__ import annotations
@@ -15,35 +18,42 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Mapping, Sequence, Union
-
-import numpy
+from typing import TYPE_CHECKING, Mapping, Sequence
 
 from . import _pagefuse
 from ._pagefuse import Tensor, __version__
+from .engine import Array, Completion, Engine, PathLike, Tokenizer
+from .model import Chat, Model, load
+from .options import Options, Settings
+from .stream import Answer, Stream
+
+if TYPE_CHECKING:
+    import numpy
 
 __all__ = [
+    "Answer",
+    "Array",
+    "Chat",
     "Completion",
     "Engine",
+    "Model",
+    "Options",
     "Plugin",
     "Port",
     "Report",
     "Session",
+    "Settings",
+    "Stream",
     "Tensor",
     "Tokenizer",
     "UnfusedPlace",
+    "load",
     "load_plugin",
     "optimize",
     "ort_library_path",
     "register_rules",
     "__version__",
 ]
-
-# An array of numpy, anything that speaks DLPack or that numpy takes, or a Tensor. Memory that is dense, row
-# after row, is shared, not copied.
-Array = Any
-Path_ = Union[str, "os.PathLike[str]"]
-
 
 @dataclass(frozen=True)
 class UnfusedPlace:
@@ -77,8 +87,8 @@ class Report:
 
 
 def optimize(
-    path: Path_,
-    output: Path_ | None = None,
+    path: PathLike,
+    output: PathLike | None = None,
     *,
     page: bool = True,
     kv_cache: str | None = None,
@@ -124,7 +134,7 @@ class Plugin:
     rules: list[str]
 
 
-def load_plugin(path: Path_) -> Plugin:
+def load_plugin(path: PathLike) -> Plugin:
     """Loads ops, kernels and rules from a shared object or a text of ops and rules, for this process.
 
     A file that is loaded already is left as it is. FileNotFoundError or ValueError for one that is not there or is wrong,
@@ -167,7 +177,7 @@ class Session:
 
     def __init__(
         self,
-        path: Path_,
+        path: PathLike,
         *,
         optimise: bool = True,
         weights: str = "float32",
@@ -205,157 +215,6 @@ class Session:
     def kernels(self) -> str:
         """A line a node: its kernel, and why better ones were refused."""
         return self._session.kernels()
-
-
-@dataclass(frozen=True)
-class Completion:
-    """What followed a prompt."""
-
-    tokens: numpy.ndarray
-    """The new ones, int64."""
-    finish: str
-    """"length", "stop" (a stop token, which is the last), "ended" (by on_token), "failed"."""
-    seed: int
-    """That it was drawn with."""
-    logits: numpy.ndarray | None = None
-    """[tokens, vocabulary], if they were asked for."""
-    error: str | None = None
-    """Why it failed."""
-    as_exported: bool = False
-    """Of an engine that pages: all or the end of it was run by the graph as it was exported, which does otherwise with
-    longer texts or with one of the tokens."""
-
-
-class Engine:
-    """A decoder with continuous batching. Not thread-safe.
-
-    path: a model's folder, or its graph. graph: which of several of a folder.
-    kv_cache: format of the cache ("none", "bf16", "fp8_per_token_head", "int8_per_token_head", ...).
-    weights: "float32", "bf16", "int8" or "int4". threads: 0 for all.
-    require_paged: a graph that cannot be paged, or has other logits then, is an error; else it generates unfused, see
-        `why_not_paged`.
-    check_paging: "once", "always" or "never": compare the logits of the rewritten graph with those of the graph as it was
-        exported; "once" keeps what was found in the user's cache folder. `verdict` says what was found.
-    """
-
-    def __init__(
-        self,
-        path: Path_,
-        *,
-        graph: str = "",
-        kv_cache: str | None = None,
-        block_size: int | None = None,
-        weights: str = "float32",
-        threads: int = 0,
-        max_memory: int = 0,
-        options: Mapping[str, str] | None = None,
-        max_tokens_per_step: int = 512,
-        max_sequences: int = 64,
-        cache_tokens: int = 0,
-        require_paged: bool = False,
-        check_paging: str = "once",
-    ) -> None:
-        self._engine = _pagefuse.Engine(
-            os.fspath(path),
-            graph=graph,
-            kv_cache=kv_cache,
-            block_size=block_size,
-            weights=weights,
-            threads=threads,
-            max_memory=max_memory,
-            options=dict(options or {}),
-            max_tokens_per_step=max_tokens_per_step,
-            max_sequences=max_sequences,
-            cache_tokens=cache_tokens,
-            require_paged=require_paged,
-            check_paging=check_paging,
-        )
-
-    @property
-    def paged(self) -> bool:
-        return self._engine.paged
-
-    @property
-    def why_not_paged(self) -> str:
-        """Node and condition; empty if it is."""
-        return self._engine.why_not_paged
-
-    @property
-    def verdict(self) -> str:
-        """What the comparison with the graph as it was exported found; empty if there was none."""
-        return self._engine.verdict
-
-    @property
-    def vocabulary(self) -> int:
-        """Tokens that there are; 0 if the graph does not tell."""
-        return self._engine.vocabulary
-
-    @property
-    def end_tokens(self) -> list[int]:
-        """By which answers end, as the files beside the graph say."""
-        return self._engine.end_tokens
-
-    @property
-    def stats(self) -> dict[str, float]:
-        """Steps, tokens and seconds of prefill and decode so far; bytes of the cache a token."""
-        return self._engine.stats
-
-    def generate(
-        self,
-        prompts: Array | Sequence[Array],
-        *,
-        max_new_tokens: int = 32,
-        temperature: float = 0.0,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        min_p: float = 0.0,
-        seed: int | None = None,
-        stop_tokens: Sequence[int] | None = None,
-        samples: int = 1,
-        logits: bool = False,
-        on_token: Callable[[int, int], bool | None] | None = None,
-    ) -> Completion | list[Completion]:
-        """Generates behind one prompt (ids: a list, or an array of one dim), or behind each of a list.
-
-        temperature 0 takes the likeliest token. stop_tokens: by default `end_tokens`. samples: answers a
-        prompt, which is computed once. on_token(completion, token) is called as tokens come, and ends its
-        completion by returning False. Gives one Completion for one prompt with one sample, else a list.
-        """
-        found = self._engine.generate(
-            prompts,
-            max_new_tokens=max_new_tokens,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
-            seed=seed,
-            stop_tokens=None if stop_tokens is None else list(stop_tokens),
-            samples=samples,
-            logits=logits,
-            on_token=on_token,
-        )
-        return [Completion(**one) for one in found] if isinstance(found, list) else Completion(**found)
-
-
-class Tokenizer:
-    """Text to token ids and back, as tokenizer.json says. Thread-safe.
-
-    path: that file, or the folder of a model.
-    """
-
-    def __init__(self, path: Path_) -> None:
-        self._tokenizer = _pagefuse.Tokenizer(os.fspath(path))
-
-    def encode(self, text: str, *, add_special: bool = True) -> numpy.ndarray:
-        """Ids, int64. add_special: with the tokens that the file puts around every text."""
-        return self._tokenizer.encode(text, add_special=add_special)
-
-    def decode(self, ids: Array, *, special: bool = False) -> str:
-        """The text of tokens; special tokens have one only if `special`."""
-        return self._tokenizer.decode(ids, special=special)
-
-    def __len__(self) -> int:
-        return len(self._tokenizer)
 
 
 def ort_library_path() -> Path:

@@ -64,6 +64,21 @@ TEST_F(ModelConfigTest, TakesTheSmallestLimit) {
   EXPECT_EQ(config.max_positions, 128);
 }
 
+TEST(NewTokens, AreThoseWantedOrAsManyAsThereIsRoomFor) {
+  ModelConfig config;
+  EXPECT_EQ(Must(NewTokens(config, 90, std::nullopt, 32)), 32);
+  config.max_positions = 100;
+  config.max_positions_file = "config.json";
+  EXPECT_EQ(Must(NewTokens(config, 90, std::nullopt, 32)), 10);
+  EXPECT_EQ(Must(NewTokens(config, 90, 4, 32)), 4);
+  EXPECT_THAT(
+      std::string(NewTokens(config, 90, 11, 32).status().message()),
+      HasSubstr("a prompt of 90 tokens and 11 new ones: expected 100 at most, the positions "
+                "of the model (config.json)"));
+  EXPECT_THAT(std::string(NewTokens(config, 100, std::nullopt, 32).status().message()),
+              HasSubstr("a prompt of 100 tokens: expected less than 100"));
+}
+
 TEST_F(ModelConfigTest, NamesFileAndFieldOfWhatItCannotRead) {
   for (const auto& [text, why] :
        {std::pair{"{", "expected a JSON object, got text that is no JSON"},

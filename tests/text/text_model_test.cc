@@ -9,6 +9,7 @@
 #include "must.h"
 
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/text/model/stop_match.h"
 
 namespace pagefuse {
 namespace {
@@ -107,6 +108,16 @@ TEST_F(TextModelTest, TellsASecondBeginning) {
   EXPECT_EQ(model->BeginsTwice(std::vector<int64_t>{0, 0}), std::nullopt);
   EXPECT_EQ(model->BeginsTwice(std::vector<int64_t>{5, 5}), std::nullopt);
   EXPECT_EQ(model->BeginsTwice(std::vector<int64_t>{3}), std::nullopt);
+}
+
+TEST_F(TextModelTest, TakesSpecialTokensAmongStopsByTheirIds) {
+  const auto model = Must(TextModel::Load(files_));
+  const Tokenizer& tokenizer = *model->tokenizer();
+  EXPECT_THAT(Must(StopTokens(tokenizer, {"ab", "</s>", "<t>"})), ElementsAre(4, 5));
+  EXPECT_THAT(std::string(StopTokens(tokenizer, {"a<t>"}).status().message()),
+              HasSubstr("got the special token \"<t>\" within \"a<t>\""));
+  EXPECT_THAT(std::string(StopTokens(tokenizer, {""}).status().message()),
+              HasSubstr("expected a text, got none"));
 }
 
 }  // namespace

@@ -3,7 +3,31 @@
 #include <algorithm>
 #include <utility>
 
+#include "pagefuse/base/str_cat.h"
+
 namespace pagefuse {
+
+absl::StatusOr<std::vector<int64_t>> StopTokens(const Tokenizer& tokenizer,
+                                                const std::vector<std::string>& stops) {
+  std::vector<int64_t> tokens;
+  for (const std::string& stop : stops) {
+    if (stop.empty()) return absl::InvalidArgumentError("expected a text, got none");
+    if (const auto token = tokenizer.Find(stop); token && tokenizer.IsSpecial(*token)) {
+      tokens.push_back(*token);
+      continue;
+    }
+    const auto ids = tokenizer.Encode(stop, {.adds_special = false});
+    if (!ids.ok()) continue;
+    for (const int64_t id : *ids) {
+      const std::string name = tokenizer.IsSpecial(id) ? tokenizer.Decode({&id, 1}, true) : "";
+      if (name.empty() || stop.find(name) == std::string::npos) continue;
+      return absl::InvalidArgumentError(
+          StrCat("expected a text, or a special token alone, got the special token \"", name,
+                 "\" within \"", stop, "\""));
+    }
+  }
+  return tokens;
+}
 
 StopMatch::StopMatch(std::vector<std::string> stops) : stops_(std::move(stops)) {
   std::erase(stops_, "");

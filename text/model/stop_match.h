@@ -1,11 +1,22 @@
 // Ends a stream of text at a stop string, no byte of which is output.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "absl/status/statusor.h"
+
+#include "pagefuse/text/tokenizer/tokenizer.h"
+
 namespace pagefuse {
+
+// The special tokens among stops: they have no text in which they could be found, and stop by themselves.
+// InvalidArgument, without the name of the option, for an empty stop and for one that has a special
+// token within.
+absl::StatusOr<std::vector<int64_t>> StopTokens(const Tokenizer& tokenizer,
+                                                const std::vector<std::string>& stops);
 
 // The stop that is complete first ends the text; of several that end at one place the longest. Where
 // the text is cut into pieces makes no difference.

@@ -87,8 +87,8 @@ class ChatLoop {
                                  std::time(nullptr)));
     const size_t length = prompt.size();
     Request request = MakeRequest(flags_, setup_, std::move(prompt));
-    PF_ASSIGN_OR_RETURN(request.max_new_tokens,
-                        NewTokens(flags_, setup_.folder.config, length, kUsualAnswer));
+    PF_ASSIGN_OR_RETURN(request.max_new_tokens, NewTokens(setup_.folder.config, length,
+                                                          flags_.max_new_tokens, kUsualAnswer));
     PF_RETURN_IF_ERROR(FitIntoCache(flags_, decoder_, request));
     TellSecondBegin(setup_, request.prompt);
     Answers answers(1, setup_.tokenizer, flags_.stops, Answers::Output::kText);

@@ -69,11 +69,8 @@ absl::Status TakeBytes(const GenerateFlags& flags, int64_t vocabulary, GenerateS
 absl::StatusOr<std::vector<Request>> MakeRequests(const GenerateFlags& flags,
                                                   const GenerateSetup& setup);
 
-// New tokens behind a prompt: as many as asked for, else `usual`, or as many as the model has places for.
-// InvalidArgument where it has none.
-absl::StatusOr<int64_t> NewTokens(const GenerateFlags& flags, const ModelConfig& config,
-                                  size_t prompt, int64_t usual);
-// The same for what --cache-tokens leaves: fewer new tokens unless a number was asked for.
+// Fewer new tokens where --cache-tokens leaves no room for them, unless a number was asked for; then
+// InvalidArgument.
 absl::Status FitIntoCache(const GenerateFlags& flags, const Decoder& decoder, Request& request);
 // On the error stream that the prompt begins with <bos> twice, if it does.
 void TellSecondBegin(const GenerateSetup& setup, std::span<const int64_t> prompt);

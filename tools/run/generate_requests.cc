@@ -8,25 +8,9 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/onnx/onnx_io.h"
+#include "pagefuse/text/model/stop_match.h"
 
 namespace pagefuse::tools {
-
-absl::StatusOr<int64_t> NewTokens(const GenerateFlags& flags, const ModelConfig& config,
-                                  size_t prompt, int64_t usual) {
-  const int64_t wanted = flags.max_new_tokens.value_or(usual);
-  if (!config.max_positions) return wanted;
-  const int64_t room = *config.max_positions - static_cast<int64_t>(prompt);
-  if (room >= wanted) return wanted;
-  if (room > 0 && !flags.max_new_tokens) return room;
-  // Of new tokens that nobody asked for nothing is said.
-  const std::string expected =
-      flags.max_new_tokens
-          ? StrCat(" and ", wanted, " new ones: expected ", *config.max_positions, " at most")
-          : StrCat(": expected less than ", *config.max_positions);
-  return absl::InvalidArgumentError(StrCat("a prompt of ", prompt, " tokens", expected,
-                                           ", the positions of the model (",
-                                           config.max_positions_file, ")"));
-}
 
 absl::Status FitIntoCache(const GenerateFlags& flags, const Decoder& decoder, Request& request) {
   const std::optional<int64_t> capacity = decoder.capacity();
@@ -72,10 +56,14 @@ namespace {
 
 constexpr int64_t kUsualTokens = 32;
 
+absl::Status OfFlag(const char* flag, const absl::Status& error) {
+  return absl::InvalidArgumentError(StrCat(flag, ": ", StdView(error.message())));
+}
+
 absl::StatusOr<std::vector<int64_t>> IdsOf(const char* flag, const std::string& text) {
   auto ids = ReadIds(text);
   if (ids.ok()) return ids;
-  return absl::InvalidArgumentError(StrCat(flag, ": ", StdView(ids.status().message())));
+  return OfFlag(flag, ids.status());
 }
 
 absl::Status TakeIds(const GenerateFlags& flags, GenerateSetup& setup) {
@@ -84,28 +72,6 @@ absl::Status TakeIds(const GenerateFlags& flags, GenerateSetup& setup) {
   }
   if (!flags.forced_ids) return absl::OkStatus();
   PF_ASSIGN_OR_RETURN(setup.forced_ids, IdsOf("--forced-ids", *flags.forced_ids));
-  return absl::OkStatus();
-}
-
-// A special token has no text that a stop could be found in: it stops by itself, or not at all.
-absl::Status TakeStops(const GenerateFlags& flags, GenerateSetup& setup) {
-  const Tokenizer& tokenizer = *setup.tokenizer;
-  for (const std::string& stop : flags.stops) {
-    if (const auto token = tokenizer.Find(stop); token && tokenizer.IsSpecial(*token)) {
-      setup.stop_tokens.push_back(*token);
-      continue;
-    }
-    const auto ids = tokenizer.Encode(stop, {.adds_special = false});
-    if (!ids.ok()) continue;
-    for (const int64_t id : *ids) {
-      const std::string name = tokenizer.IsSpecial(id) ? tokenizer.Decode({&id, 1}, true) : "";
-      if (name.empty() || stop.find(name) == std::string::npos) continue;
-      return absl::InvalidArgumentError(
-          StrCat("--stop: expected a text, or a special token alone, "
-                 "got the special token \"",
-                 name, "\" within \"", stop, "\""));
-    }
-  }
   return absl::OkStatus();
 }
 
@@ -163,7 +129,9 @@ absl::StatusOr<GenerateSetup> OpenSetup(const GenerateFlags& flags) {
                            .chat_template_json = setup.folder.chat_template_json};
   PF_ASSIGN_OR_RETURN(setup.texts, TextModel::Load(files));
   setup.tokenizer = setup.texts->tokenizer();
-  PF_RETURN_IF_ERROR(TakeStops(flags, setup));
+  auto stop_tokens = StopTokens(*setup.tokenizer, flags.stops);
+  if (!stop_tokens.ok()) return OfFlag("--stop", stop_tokens.status());
+  setup.stop_tokens = *std::move(stop_tokens);
   return setup;
 }
 
@@ -207,7 +175,7 @@ absl::StatusOr<std::vector<Request>> MakeRequests(const GenerateFlags& flags,
   for (Request& request : requests) {
     const auto forced = static_cast<int64_t>(request.forced.size());
     PF_ASSIGN_OR_RETURN(request.max_new_tokens,
-                        NewTokens(flags, setup.folder.config, request.prompt.size(),
+                        NewTokens(setup.folder.config, request.prompt.size(), flags.max_new_tokens,
                                   forced > 0 ? forced : kUsualTokens));
   }
   return requests;

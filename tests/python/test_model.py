@@ -1,0 +1,378 @@
+"""What pagefuse.load() gives, the documents and types of the package, and its wheel; run in the top folder by `ctest -L python`."""
+
+import ast
+import contextlib
+import inspect
+import io
+import os
+import pty
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+from pathlib import Path
+
+import numpy as np
+import pagefuse
+from pagefuse import _pagefuse
+from pagefuse.progress import ProgressLine
+
+RECALL = Path("models/gemma3_recall")
+FACTS = "The red box holds 12 pins. The tin cup holds 45 keys."
+RED = FACTS + "\nWhat does the red box hold? "
+TIN = FACTS + "\nWhat does the tin cup hold? "
+PACKAGE = Path(pagefuse.__file__).parent
+
+
+class ModelTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.model = pagefuse.load(RECALL, kv_cache="fp8_per_token_head", threads=2)
+
+    def test_texts_ids_and_messages_have_the_same_answer(self):
+        messages = [{"role": "user", "content": RED.strip()}]
+        for prompt in (RED, self.model.encode(RED), self.model.encode(RED).tolist(), messages):
+            answer = self.model.generate(prompt)
+            self.assertEqual((answer.text, str(answer), answer.finish), ("12 pins.\n", "12 pins.\n", "stop"))
+            self.assertEqual(answer.tokens.tolist(), [*b"12 pins.\n"])
+            self.assertEqual(answer.prompt_tokens, len(RED) + 1)
+
+    def test_a_list_is_a_batch(self):
+        answers = self.model.generate([RED, self.model.encode(TIN), [{"role": "user", "content": TIN}]])
+        self.assertEqual([a.text for a in answers], ["12 pins.\n", "45 keys.\n", "45 keys.\n"])
+        self.assertEqual(len(self.model.generate([RED])), 1)
+        rows = np.stack([self.model.encode(RED)] * 2)
+        self.assertEqual([a.text for a in self.model.generate(rows)], ["12 pins.\n"] * 2)
+
+    def test_samples_and_logits(self):
+        drawn = self.model.generate(RED, samples=3, temperature=2.0, seed=1, max_new_tokens=4, logits=True)
+        again = self.model.generate(RED, samples=3, temperature=2.0, seed=1, max_new_tokens=4)
+        self.assertEqual([a.text for a in drawn], [a.text for a in again])
+        self.assertGreater(len({a.text for a in drawn}), 1)
+        self.assertEqual(drawn[0].logits.shape, (4, 256))
+        self.assertIsNone(again[0].logits)
+
+    def test_sampling_is_that_of_the_models_files_unless_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("model.onnx", "weights.data", "config.json", "tokenizer.json", "tokenizer_config.json"):
+                shutil.copy(RECALL / name, folder)
+            plain = pagefuse.load(folder)
+            (Path(folder) / "generation_config.json").write_text('{"do_sample": true, "temperature": 5.0, "top_k": 50}')
+            model = pagefuse.load(folder)
+        self.assertEqual((model.sampling["temperature"], model.sampling["top_k"]), (5.0, 50))
+        files = model.generate(RED, seed=3, max_new_tokens=6, ignore_end=True)
+        named = plain.generate(RED, seed=3, max_new_tokens=6, ignore_end=True, temperature=5.0, top_k=50)
+        self.assertEqual(files.tokens.tolist(), named.tokens.tolist())
+        self.assertNotEqual(files.text, "12 pin")
+        self.assertEqual(model.generate(RED, temperature=0, max_new_tokens=6).text, "12 pin")
+
+    def test_stops_end_the_text(self):
+        self.assertEqual(self.model.generate(RED, stop=" pins").text, "12")
+        self.assertEqual(self.model.generate(RED, stop=["xx", "s."]).finish, "stop")
+        self.assertEqual("".join(self.model.stream(RED, stop="pins")), "12 ")
+        # What may still become a stop is text at the end.
+        self.assertEqual("".join(self.model.stream(RED, stop="ns.\n!", max_new_tokens=8)), "12 pins.")
+        self.assertGreater(len(self.model.generate(RED, ignore_end=True, max_new_tokens=12).tokens), 9)
+
+    def test_streams_give_the_text_in_pieces(self):
+        stream = self.model.stream(RED)
+        self.assertIsNone(stream.answer)
+        pieces = list(stream)
+        self.assertEqual((len(pieces), "".join(pieces)), (9, "12 pins.\n"))
+        whole = self.model.generate(RED)
+        self.assertEqual((stream.answer.text, stream.answer.finish), (whole.text, "stop"))
+        np.testing.assert_array_equal(stream.answer.tokens, whole.tokens)
+        self.assertEqual(list(stream), [])
+
+    def test_streams_that_are_closed_or_dropped_end(self):
+        with self.model.stream(RED, ignore_end=True, max_new_tokens=8000) as stream:
+            read = next(stream) + next(stream)
+        self.assertEqual((stream.answer.text, stream.answer.tokens.tolist(), stream.answer.finish), (read, [49, 50], "ended"))
+        self.assertEqual(list(stream), [])
+        began = time.monotonic()
+        for _ in self.model.stream(RED, ignore_end=True, max_new_tokens=8000):
+            break
+        for thread in threading.enumerate():
+            if thread.name == "pagefuse.Stream":
+                thread.join(timeout=60)
+                self.assertFalse(thread.is_alive())
+        self.assertEqual(self.model.generate(RED).text, "12 pins.\n")
+        self.assertLess(time.monotonic() - began, 60)
+
+    def test_calls_take_turns(self):
+        # A call within a loop over a stream waits until that is made, and the stream is whole.
+        text = ""
+        for piece in self.model.stream(RED):
+            if not text:
+                self.assertEqual(self.model.generate(TIN).text, "45 keys.\n")
+            text += piece
+        self.assertEqual(text, "12 pins.\n")
+
+    def test_a_program_ends_with_a_stream_that_nobody_reads(self):
+        code = f"import pagefuse; s = pagefuse.load({str(RECALL)!r}).stream('a', max_new_tokens=8000, ignore_end=True); print(next(s) != '')"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "True\n", ""))
+
+    def test_progress_hears_of_prompt_and_answer(self):
+        heard = []
+        model = pagefuse.load(RECALL, progress=lambda *told: heard.append(told), max_tokens_per_step=50)
+        self.assertEqual(heard, [("reading", 0, 0), ("rewriting", 0, 0)])
+        heard.clear()
+        model.generate(RED, max_new_tokens=9, progress=lambda *told: heard.append(told))
+        prompt = len(RED) + 1
+        self.assertEqual(heard[:2], [("prompt", 50, prompt), ("prompt", prompt, prompt)])
+        self.assertEqual(heard[2:], [("answer", i + 1, 9) for i in range(9)])
+
+        def fail(stage, done, total):
+            raise KeyError("mine")
+
+        for call in (lambda: model.generate(RED, progress=fail), lambda: list(model.stream(RED, progress=fail))):
+            with self.assertRaisesRegex(KeyError, "mine"):
+                call()
+        with self.assertRaisesRegex(KeyError, "mine"):
+            pagefuse.load(RECALL, progress=fail)
+        self.assertEqual(model.generate(RED).text, "12 pins.\n")
+
+    def test_errors_name_argument_and_expectation(self):
+        generate, load = self.model.generate, pagefuse.load
+        for error, message, call in (
+            (TypeError, 'no option "temprature": did you mean temperature', lambda: generate(RED, temprature=1)),
+            (TypeError, 'no option "sample": did you mean samples', lambda: generate(RED, sample=2)),
+            (TypeError, 'no option "kvcache": did you mean kv_cache', lambda: load(RECALL, kvcache="none")),
+            (TypeError, "temperature: expected a number, got 'hot'", lambda: generate(RED, temperature="hot")),
+            (TypeError, "seed: expected a whole number, 0 or more, got -1", lambda: generate(RED, seed=-1)),
+            (TypeError, r"expected a text, token ids or messages, got \[1.5\]", lambda: generate([[1.5]])),
+            (TypeError, "got bytes", lambda: generate(b"text")),
+            (TypeError, "expected a list of messages", lambda: generate({"role": "user", "content": "x"})),
+            (TypeError, "stop: expected a text", lambda: generate(RED, stop=[1])),
+            (TypeError, "progress: expected a function", lambda: generate(RED, progress=3)),
+            (ValueError, "got an empty list", lambda: generate([])),
+            (ValueError, "top_p: expected more than 0, at most 1, got 2", lambda: generate(RED, top_p=2, temperature=1)),
+            (ValueError, "max_new_tokens: expected a whole number, 0 or more, got -1", lambda: generate(RED, max_new_tokens=-1)),
+            (ValueError, "expected 8192 at most, the positions of the model", lambda: generate(RED, max_new_tokens=9000)),
+            (ValueError, 'stop: .*the special token "<eos>" within', lambda: generate(RED, stop="a<eos>")),
+            (ValueError, "expected one for a stream", lambda: self.model.stream([RED, TIN])),
+            (ValueError, "expected the roles system, user and assistant", lambda: generate([{"role": "x", "content": ""}])),
+            (ValueError, "kv_cache: expected .*bf16.*got", lambda: load(RECALL, kv_cache="bf17")),
+            (FileNotFoundError, "no_such", lambda: load("no_such")),
+            (TypeError, "expected token ids, got the text 'text'.*load", lambda: self.model.engine.generate(["text"])),
+        ):
+            with self.subTest(message), self.assertRaisesRegex(error, message):
+                call()
+
+    def test_without_a_tokenizer_prompts_are_ids(self):
+        model = pagefuse.load("models/gemma3_B18/model.onnx")
+        self.assertIsNone(model.tokenizer)
+        answer = model.generate([2, 5, 9], max_new_tokens=4)
+        self.assertEqual((answer.text, len(answer.tokens)), ("", 4))
+        for call in (lambda: model.generate("text"), lambda: model.stream([2]), lambda: model.generate([2], stop="x"), model.chat):
+            with self.assertRaisesRegex(ValueError, "tokenizer.json|chat template"):
+                call()
+
+
+    def test_a_graph_that_is_not_paged_warns(self):
+        graph = Path(os.environ["PAGEFUSE_TEST_DATA"]) / "went_wrong" / "A_conv.onnx"
+        with self.assertWarnsRegex(UserWarning, "^not paged: .*node .*; it generates as it was exported"):
+            model = pagefuse.load(graph)
+        self.assertEqual(len(model.generate([1, 2], max_new_tokens=2).tokens), 2)
+
+
+class ChatTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.model = pagefuse.load(RECALL)
+
+    def test_keeps_what_was_said_and_its_cache(self):
+        chat = self.model.chat(FACTS)
+        self.assertEqual(chat.ask("What does the red box hold?").text, "12 pins.\n")
+        before = self.model.stats["prefill_tokens"]
+        self.assertEqual("".join(chat.stream("What does the tin cup hold?")), "45 keys.\n")
+        # Only the new question was computed.
+        self.assertLess(self.model.stats["prefill_tokens"] - before, 40)
+        self.assertEqual([m["role"] for m in chat.messages], ["system", "user", "assistant", "user", "assistant"])
+        other = self.model.chat(messages=chat.messages)
+        self.assertEqual(other.ask("What does the red box hold?").text, "12 pins.\n")
+
+    def test_undo_and_clear(self):
+        chat = self.model.chat(FACTS, max_new_tokens=4)
+        self.assertEqual(chat.ask("What does the red box hold?").text, "12 p")
+        self.assertEqual(chat.ask("What does the tin cup hold?", max_new_tokens=2).text, "45")
+        chat.undo()
+        self.assertEqual([m["content"] for m in chat.messages[1:]], ["What does the red box hold?", "12 p"])
+        chat.clear()
+        self.assertEqual([m["role"] for m in chat.messages], ["system"])
+        with self.assertRaisesRegex(ValueError, "nothing was asked"):
+            chat.undo()
+
+    def test_what_fails_is_not_said_and_what_was_read_is(self):
+        chat = self.model.chat(FACTS)
+        with self.assertRaises(ValueError):
+            chat.ask("What does the red box hold?", top_p=3.0)
+        self.assertEqual(len(chat.messages), 1)
+        for piece in chat.stream("What does the red box hold?"):
+            if piece == "2":
+                break
+        self.assertEqual(chat.messages[1:], [
+            {"role": "user", "content": "What does the red box hold?"}, {"role": "assistant", "content": "12"}])  # fmt: skip
+
+
+class ProgressLineTest(unittest.TestCase):
+    def shown(self, seconds):
+        """What a terminal sees of a line that lasts so long."""
+        parent, child = pty.openpty()
+        with os.fdopen(child, "w") as terminal, contextlib.redirect_stderr(terminal):
+            line = ProgressLine()
+            line("prompt", 1, 9)
+            time.sleep(seconds)
+            line("prompt", 5, 9)
+            line.close()
+            line("prompt", 9, 9)
+            terminal.write("end")
+            terminal.flush()
+            seen = b""
+            while not seen.endswith(b"end"):
+                seen += os.read(parent, 1000)
+        os.close(parent)
+        return seen.decode()
+
+    def test_shows_what_lasts_and_takes_it_away(self):
+        self.assertEqual(self.shown(1.5), "\r\x1b[Kprompt 1 of 9 tokens\r\x1b[Kprompt 5 of 9 tokens\r\x1b[Kend")
+        self.assertEqual(self.shown(0), "end")
+
+
+def printed(code, names, file):
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(compile(code, file, "exec"), names)  # noqa: S102: our own documents
+    return [line.rstrip() for line in output.getvalue().splitlines() if line.strip()]
+
+
+class DocumentTest(unittest.TestCase):
+    def test_the_example_prints_what_it_says(self):
+        names, cells = {}, re.split(r"(?m)^(?=# %%)", Path("python/examples/first_answers.py").read_text())
+        self.assertGreater(len(cells), 8)
+        for cell in cells:
+            said = [line[4:] for line in cell.splitlines() if line.startswith("# > ")]
+            self.assertEqual(printed(cell, names, "first_answers.py"), said, cell)
+
+    def test_docs_python_md_is_true(self):
+        page = Path("docs/python.md").read_text()
+        blocks = re.findall(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", page, re.S)
+        self.assertGreater(len(blocks), 3)
+        here, names = os.getcwd(), {}
+        with tempfile.TemporaryDirectory() as folder:
+            os.symlink(Path("models").resolve(), Path(folder) / "models")
+            os.chdir(folder)
+            try:
+                for code, said in blocks:
+                    self.assertEqual(printed(code, names, "python.md"), said.splitlines(), code)
+            finally:
+                os.chdir(here)
+        for name in re.findall(r"`pagefuse\.(\w+)", page):
+            self.assertTrue(hasattr(pagefuse, name), name)
+
+    def test_docstrings_say_all_options(self):
+        for function, options in ((pagefuse.Model.generate, pagefuse.Options), (pagefuse.load, pagefuse.Settings)):
+            for name in options.__annotations__:
+                self.assertRegex(function.__doc__, rf"\b{name}\b")
+        for name in pagefuse.__all__:
+            thing = getattr(pagefuse, name)
+            if inspect.isfunction(thing) or inspect.isclass(thing):
+                self.assertTrue(thing.__doc__, name)
+                methods = [m for key, m in vars(thing).items() if inspect.isfunction(m) and not key.startswith("_")]
+                self.assertEqual([m.__name__ for m in methods if not m.__doc__], [], name)
+
+    def test_version_is_that_of_the_project(self):
+        project = re.search(r"VERSION (\S+)", Path("CMakeLists.txt").read_text().split("project(", 1)[1])
+        self.assertEqual(pagefuse.__version__, project.group(1))
+
+
+class TypesTest(unittest.TestCase):
+    def test_stubs_are_what_the_module_has(self):
+        def parameters(function):
+            names = [a.arg for a in [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]]
+            return [name for name in names if name != "self"]
+
+        def compare(nodes, owner, place):
+            for node in nodes:
+                if isinstance(node, ast.ClassDef):
+                    compare(node.body, getattr(owner, node.name), node.name)
+                elif isinstance(node, ast.FunctionDef):
+                    made = getattr(owner, node.name)
+                    if isinstance(made, property):
+                        continue
+                    self.assertNotIn("property", [d.id for d in node.decorator_list if isinstance(d, ast.Name)], node.name)
+                    signature = made.__doc__.splitlines()[0]
+                    told = re.findall(r"[(,] ?(\w+)(?=:)", signature)
+                    self.assertEqual([n for n in told if n not in ("self", "arg0")], parameters(node), f"{place}.{node.name}")
+
+        stub = ast.parse((PACKAGE / "_pagefuse.pyi").read_text())
+        compare(stub.body, _pagefuse, "_pagefuse")
+        stubbed = {n.name for n in stub.body if isinstance(n, (ast.ClassDef, ast.FunctionDef))}
+        self.assertEqual(stubbed, {name for name in dir(_pagefuse) if not name.startswith("__")})
+
+    @unittest.skipUnless(shutil.which("mypy"), "mypy is not installed")
+    def test_package_and_users_of_it_have_types(self):
+        user = """import pagefuse
+model = pagefuse.load("x", kv_cache="none", threads=2)
+answer: pagefuse.Answer = model.generate("x", temperature=0.5)
+answers: list[pagefuse.Answer] = model.generate([[1, 2], [3]])
+piece: str = next(model.stream("x", stop=["a"]))
+model.generate("x", temprature=1)  # type: ignore[call-overload]
+pagefuse.load("x", kvcache="none")  # type: ignore[call-arg]
+"""
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "user.py").write_text(user)
+            flags = ["--strict", "--allow-any-generics", "--enable-incomplete-feature=Unpack", "--cache-dir", folder]
+            done = subprocess.run(
+                ["mypy", *flags, "-p", "pagefuse", "-p", "user"], capture_output=True, text=True,
+                env={**os.environ, "MYPYPATH": f"{Path('python').resolve()}:{folder}"},
+            )  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+
+@unittest.skipUnless(shutil.which("patchelf"), "patchelf is not installed")
+class WheelTest(unittest.TestCase):
+    def test_installs_into_a_bare_environment(self):
+        here = Path(os.environ["PYTHONPATH"]).resolve()
+        with tempfile.TemporaryDirectory() as folder:
+            flags = ["--bdist-dir", f"{folder}/tree", "--dist-dir", folder]
+            made = ["setup.py", "--quiet", "build", "-b", f"{folder}/build", "bdist_wheel", *flags]
+            subprocess.run([sys.executable, *made], cwd=here, check=True, capture_output=True)
+            (wheel,) = Path(folder).glob("*.whl")
+            self.assertRegex(wheel.name, rf"pagefuse-{pagefuse.__version__}-cp\d+-cp\d+-manylinux_\d+_\d+_\w+\.whl")
+            site = Path(folder) / "site"
+            subprocess.run([sys.executable, "-m", "zipfile", "-e", wheel, site], check=True)
+            code = f"""import numpy, re
+def mapped(): return {{line.split()[-1] for line in open("/proc/self/maps") if re.search(r"[.]so", line)}}
+before = mapped()
+import pagefuse
+model = pagefuse.load({str(RECALL.resolve())!r})
+print(model.generate({RED!r}).text.strip(), pagefuse.__file__)
+print(*sorted(mapped() - before), sep="\\n")
+"""
+            done = subprocess.run(
+                [sys.executable, "-c", code], capture_output=True, text=True, cwd=folder,
+                env={"PYTHONPATH": str(site), "HOME": folder},
+            )  # fmt: skip
+            self.assertEqual(done.stderr, "")
+            first, *libraries = done.stdout.splitlines()
+            self.assertEqual(first, f"12 pins. {site}/pagefuse/__init__.py")
+            system = re.compile(r"/lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+)[.-]|/lib-dynload/")
+            own = [path for path in libraries if not system.search(path)]
+            self.assertGreater(len(own), 10)
+            self.assertEqual([path for path in own if not path.startswith(str(site))], [])
+            # The library for ONNX Runtime finds what it needs there, too.
+            needed = subprocess.run(["ldd", site / "pagefuse/libpagefuse_ort.so"], capture_output=True, text=True).stdout
+            paths = [line.split(" => ")[1].split()[0] for line in needed.splitlines() if " => " in line]
+            self.assertEqual([p for p in paths if not system.search(p) and "/site/" not in p], [], needed)
+            for name in ("py.typed", "_pagefuse.pyi", "lib/licenses/libdnnl2"):
+                self.assertTrue((site / "pagefuse" / name).exists(), name)
+
+
+if __name__ == "__main__":
+    unittest.main()
