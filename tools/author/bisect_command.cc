@@ -27,7 +27,8 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Flags {
-  std::string model, output, check;
+  ModelFlags model;
+  std::string output, check;
   bool all = false;
   PipelineFlags pipeline;
   SampleFlags samples;

@@ -20,7 +20,8 @@ namespace pagefuse::tools {
 namespace {
 
 struct Flags {
-  std::string model, output, check;
+  ModelFlags model;
+  std::string output, check;
   bool verify = false, any_reason = false;
   PipelineFlags pipeline;
   SampleFlags samples;

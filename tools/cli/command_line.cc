@@ -77,6 +77,11 @@ Option& Option::Required() {
   return *this;
 }
 
+Option& Option::Optional() {
+  option_->required(false);
+  return *this;
+}
+
 Option& Option::ShowsDefault() {
   option_->capture_default_str();
   return *this;

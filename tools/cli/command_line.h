@@ -27,6 +27,7 @@ class Option {
  public:
   explicit Option(CLI::Option* option) : option_(option) {}
   Option& Required();
+  Option& Optional();
   Option& ShowsDefault();
   Option& Excludes(const Option& other);
 

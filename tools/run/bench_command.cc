@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "tools/cli/cache_flags.h"
 #include "tools/cli/command.h"
+#include "tools/cli/model_argument.h"
 #include "tools/cli/progress_line.h"
 #include "tools/run/bench_table.h"
 
@@ -21,7 +22,8 @@ namespace pagefuse::tools {
 namespace {
 
 struct Flags {
-  std::string model, graph, format = "text", check_paging = "once";
+  ModelFlags model;
+  std::string format = "text", check_paging = "once";
   std::vector<std::string> prompts = {"512"}, generated = {"128"}, depths = {"0"}, batches = {"1"};
   std::vector<std::string> caches, weights = {"float32"};
   int64_t repetitions = 5;
@@ -196,7 +198,7 @@ absl::Status RunOne(const Flags& flags, const ModelFolder& folder, const Plan& p
     std::cerr << "pagefuse: NOT PAGED: " << ShortMessage(decoder->why_not_paged()) << "\n";
   if (engine != nullptr && decoder->verdict()) PrintVerdict(*decoder->verdict());
   BenchRow row;
-  row.model = flags.model;
+  row.model = flags.model.path;
   row.weights = flags.session.weights.format;
   row.cache = engine ? engine->cache_settings().format : "not paged";
   row.load_seconds = absl::ToDoubleSeconds(absl::Now() - start);
@@ -204,7 +206,7 @@ absl::Status RunOne(const Flags& flags, const ModelFolder& folder, const Plan& p
 }
 
 absl::Status RunBench(Flags flags) {
-  PF_ASSIGN_OR_RETURN(const ModelFolder folder, OpenModelFolder(flags.model, flags.graph));
+  PF_ASSIGN_OR_RETURN(const ModelFolder folder, FindModel(flags.model));
   PF_ASSIGN_OR_RETURN(const Plan plan, MakePlan(flags, folder.config));
   flags.engine.max_sequences = std::max(flags.engine.max_sequences, Largest(plan.batches));
   flags.engine.share_prefixes = false;  // every prompt is computed
@@ -228,8 +230,7 @@ void AddBenchCommand(Command app, Outcome& outcome) {
   auto flags = std::make_shared<Flags>();
   Command command = app.AddCommand("bench", "measures how fast a model reads prompts and generates",
                                    [flags, &outcome] { outcome.status = RunBench(*flags); });
-  command.AddText("model", flags->model, "a model's folder, or the graph of a decoder").Required();
-  command.AddText("--graph", flags->graph, "which of several graphs of a folder");
+  AddModelArgument(command, flags->model);
   command
       .AddList("-p,--prompt-tokens", flags->prompts, "lengths of prompts, with commas; 0 for none")
       .ShowsDefault();

@@ -11,6 +11,7 @@
 #include "tools/cli/answers.h"
 #include "tools/cli/cache_flags.h"
 #include "tools/cli/command.h"
+#include "tools/cli/model_argument.h"
 #include "tools/run/profile.h"
 
 #include "pagefuse/runtime/decoder.h"
@@ -29,7 +30,7 @@ void AddSamplingFlags(Command command, SamplingFlags& flags);
 absl::StatusOr<SamplingOptions> MakeSampling(const SamplingFlags& flags, SamplingOptions sampling);
 
 struct GenerateFlags {
-  std::string model, graph;
+  ModelFlags model;
   std::vector<std::string> prompt_ids, prompts, stops;
   std::string prompt_file, system, chat_template, check_paging = "once";
   std::optional<std::string> forced_ids;

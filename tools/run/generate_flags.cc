@@ -8,14 +8,7 @@ namespace {
 
 // What is read.
 void AddPromptFlags(Command command, GenerateFlags& flags) {
-  command
-      .AddText(
-          "model", flags.model,
-          "a model's folder (Hugging Face's layout, or ONNX Runtime GenAI's), or the graph of a decoder; - for "
-          "standard input")
-      .Required();
-  command.AddText("--graph", flags.graph,
-                  "which of several graphs of a folder; model.onnx if there is one");
+  AddModelArgument(command, flags.model);
   command.AddTexts(
       "--prompt-ids", flags.prompt_ids,
       "token ids with commas, or @FILE of them; several times for several prompts in one batch");

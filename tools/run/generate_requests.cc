@@ -145,11 +145,7 @@ absl::Status ForceTokens(const std::vector<int64_t>& ids, std::vector<Request>& 
 absl::StatusOr<GenerateSetup> OpenSetup(const GenerateFlags& flags) {
   GenerateSetup setup;
   PF_RETURN_IF_ERROR(TakeIds(flags, setup));
-  if (flags.model == "-") {
-    setup.folder.graph = flags.model;  // a model from standard input has no files beside it
-  } else {
-    PF_ASSIGN_OR_RETURN(setup.folder, OpenModelFolder(flags.model, flags.graph));
-  }
+  PF_ASSIGN_OR_RETURN(setup.folder, FindModel(flags.model));
   for (const std::string& line : setup.folder.config.contradictions) {
     std::cerr << "pagefuse: " << line << "\n";
   }
