@@ -83,7 +83,7 @@ void AddDiffCommand(Command app, Outcome& outcome) {
   command.AddFlag("--json", flags->json, "machine-readable output");
   command.Footer(
       "Names of values and the order of nodes do not count; inputs and outputs belong together by "
-      "their names. Status 0 if\nnothing differs, 1 if something does.");
+      "their names. Status 0 if nothing differs, 1 if something does.");
 }
 
 }  // namespace pagefuse::tools

@@ -115,7 +115,7 @@ void AddExpectCommand(Command app, Outcome& outcome) {
   command.Footer(
       "A file holds a graph before and after some passes, or says what a model becomes; "
       "docs/authoring.md has both formats. "
-      "Status 1 if one\nof them fails.");
+      "Status 1 if one of them fails.");
 }
 
 }  // namespace pagefuse::tools

@@ -147,7 +147,16 @@ absl::Status Inspect(const Flags& flags) {
   nlohmann::ordered_json fusions = Fusions(std::move(model), options);
   if (flags.json) {
     json["fusions"] = std::move(fusions);
-    std::cout << JsonText(json, 2) << "\n";
+    nlohmann::ordered_json figures;
+    for (const char* name : {"nodes", "initializers", "initializer_bytes"}) {
+      figures[name] = json[name];
+      json.erase(name);
+    }
+    std::cout << JsonText(JsonResult("inspect", {flags.model.path},
+                                     nlohmann::ordered_json::array({std::move(json)}),
+                                     std::move(figures)),
+                          2)
+              << "\n";
     return absl::OkStatus();
   }
   Print(json, 0);

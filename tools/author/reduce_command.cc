@@ -98,8 +98,8 @@ void AddReduceCommand(Command app, Outcome& outcome) {
   AddSampleFlags(command, flags->samples);
   command.Footer(
       "Drops nodes by halves, outputs and constants as long as the check fails for the same reason "
-      "(the first line that it\nprints, names and numbers aside); what a dropped node computed "
-      "becomes an input with the numbers that it had.\nStatus 1 if the whole model passes the check.");
+      "(the first line that it prints, names and numbers aside); what a dropped node computed "
+      "becomes an input with the numbers that it had. Status 1 if the whole model passes the check.");
 }
 
 }  // namespace pagefuse::tools

@@ -208,21 +208,19 @@ class Tally {
   int counts_[5] = {0, 0, 0, 0, 0};
 };
 
-void PrintTally(const Tally& tally, const nlohmann::ordered_json& cases, bool json) {
-  if (!json) {
+void PrintTally(const Tally& tally, const nlohmann::ordered_json& cases, const Flags& flags) {
+  if (!flags.json) {
     std::cout << tally.passed() << " passed, " << tally.failed() << " failed, " << tally.skipped()
               << " skipped";
     if (tally.structure() > 0) std::cout << ", " << tally.structure() << " by structure alone";
     std::cout << "\n";
     return;
   }
-  std::cout << JsonText({{"cases", cases},
-                         {"passed", tally.passed()},
-                         {"failed", tally.failed()},
-                         {"skipped", tally.skipped()},
-                         {"structure", tally.structure()}},
-                        2)
-            << "\n";
+  const nlohmann::ordered_json figures = {{"passed", tally.passed()},
+                                          {"failed", tally.failed()},
+                                          {"skipped", tally.skipped()},
+                                          {"structure", tally.structure()}};
+  std::cout << JsonText(JsonResult("check", flags.dirs, cases, figures), 2) << "\n";
 }
 
 // What the graphs of cases with an expect.json fuse to, and whether their numbers stay.
@@ -286,7 +284,7 @@ int Check(const Flags& flags, Outcome& outcome) {
     outcome.status = WriteWholeFile(flags.report, conformance.Page());
     if (!outcome.status.ok()) return kWrongInput;
   }
-  PrintTally(tally, cases, flags.json);
+  PrintTally(tally, cases, flags);
   return tally.failed() > 0 || (tally.skipped() > 0 && !flags.allow_refused) ? kWrongInput : kDone;
 }
 
@@ -308,8 +306,8 @@ void AddCheckCommand(Command app, Outcome& outcome) {
       "  1e-2 absolute, 2^-9 relative   graphs of several nodes that compute in float16\n"
       "  8e-2 absolute, 2^-6 relative   graphs of several nodes that compute in bfloat16\n"
       "and by 1e-4 absolute at least where there is a config.json, as decoders have. Everything "
-      "else must be equal. Rows of\npadding (attention_mask) are not compared. A case without "
-      "output files is skipped. Status 1 if\na case failed, and if one was refused or skipped unless "
+      "else must be equal. Rows of padding (attention_mask) are not compared. A case without "
+      "output files is skipped. Status 1 if a case failed, and if one was refused or skipped unless "
       "--allow-refused.");
   command.AddTolerance("--rtol", flags->rtol, "relative tolerance where a case names no rule");
   command.AddTolerance("--atol", flags->atol, "absolute tolerance where a case names no rule");

@@ -1,6 +1,7 @@
 // The command line as data, from which its help, its manual pages and its completions are written.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,10 @@ std::string ShortName(const CommandInfo& command);
 
 // The examples of a command, for "generate"; tests run each of them (tests/tools/check_help.sh).
 std::vector<ExampleInfo> ExamplesOf(const std::string& command);
+
+// The group of a command in the help, and its place among all.
+std::string GroupOf(const std::string& command);
+size_t PlaceOf(const std::string& command);
 
 // Text behind the help of the program and in its manual: exit codes and variables of the environment.
 std::string ProgramFooter();

@@ -167,8 +167,8 @@ std::string ShortName(const CommandInfo& command) {
 }
 
 std::string HelpText(const ProgramInfo& program, int width) {
-  std::string text = StrCat(Wrapped(program.program.description, 0, 0, width), "\n\nUsage: ",
-                            program.program.name, " COMMAND [OPTIONS]\n");
+  std::string text = StrCat(Wrapped(program.program.description, 0, 0, width),
+                            "\n\nUsage: ", program.program.name, " COMMAND [OPTIONS]\n");
   for (const std::string& group : GroupsOf(program.commands)) {
     StrAppend(&text, "\n", group, ":\n");
     for (const CommandInfo& command : program.commands) {
@@ -184,8 +184,8 @@ std::string HelpText(const ProgramInfo& program, int width) {
 }
 
 std::string HelpText(const CommandInfo& command, int width) {
-  std::string text = StrCat(Wrapped(command.description, 0, 0, width), "\n\nUsage: ",
-                            Wrapped(Usage(command), 7, 7, width), "\n");
+  std::string text = StrCat(Wrapped(command.description, 0, 0, width),
+                            "\n\nUsage: ", Wrapped(Usage(command), 7, 7, width), "\n");
   bool first = true;
   for (const OptionInfo& option : command.options) {
     if (!option.argument) continue;

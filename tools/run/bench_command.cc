@@ -27,6 +27,7 @@ struct Flags {
   std::vector<std::string> prompts = {"512"}, generated = {"128"}, depths = {"0"}, batches = {"1"};
   std::vector<std::string> caches, weights = {"float32"};
   int64_t repetitions = 5;
+  bool json = false;
   EngineOptions engine;
   SessionFlags session;
 };
@@ -219,7 +220,8 @@ absl::Status RunBench(Flags flags) {
       PF_RETURN_IF_ERROR(RunOne(flags, folder, plan, rows));
     }
   }
-  PF_ASSIGN_OR_RETURN(const std::string table, BenchTable(rows, flags.format));
+  PF_ASSIGN_OR_RETURN(const std::string table,
+                      BenchTable(rows, flags.json ? "json" : flags.format));
   std::cout << table;
   return absl::OkStatus();
 }
@@ -248,7 +250,9 @@ void AddBenchCommand(Command app, Outcome& outcome) {
       .AddNumber("-r,--repetitions", flags->repetitions, {1, 1000},
                  "runs of each, behind one that warms up")
       .ShowsDefault();
-  command.AddText("--format", flags->format, "text, md, csv or json").ShowsDefault();
+  const Option format =
+      command.AddText("--format", flags->format, "text, md, csv or json").ShowsDefault();
+  command.AddFlag("--json", flags->json, "as --format json").Excludes(format);
   AddCheckPagingFlag(command, flags->check_paging);
   command
       .AddNumber("--max-tokens-per-step", flags->engine.max_tokens_per_step, {1, kMaxInt32},
