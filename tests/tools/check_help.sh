@@ -15,9 +15,9 @@ expect 0 '^SIMD targets: .*; used here: [A-Z0-9_]+$' --version
 for command in '' $("$pagefuse" completion bash | sed -n "s/.*compgen -W '\(.*\) -h --help.*/\1/p"); do
   "$pagefuse" $command --help >"$out/printed"
   # Examples are told as they are typed.
-  grep -v '^  [^ -].*pagefuse ' "$out/printed" | awk 'length > 100 { print; found = 1 } END { exit found }' >"$out/wide" ||
+  grep -vE '^  ([^ -].*)?pagefuse ' "$out/printed" | awk 'length > 100 { print; found = 1 } END { exit found }' >"$out/wide" ||
     fail "$command --help has wide lines: $(cat "$out/wide")"
-  [ "$(sed -n '/^Examples:$/,/^$/p' "$out/printed" | grep -c '^  [^ ].*pagefuse')" -eq 2 ] || fail "$command --help has not two examples"
+  [ "$(sed -n '/^Examples:$/,/^$/p' "$out/printed" | grep -c '^  [^ ]')" -eq 2 ] || fail "$command --help has not two examples"
   expect 0 "^.TH \"pagefuse" man $command
 done
 expect 0 '^Exit status:$' --help
@@ -39,7 +39,7 @@ printf '\x08\x03\x10\x01\x42\x01x\x4a\x0c\0\0\x80\x3f\0\0\0\x40\0\0\x40\x40' >X.
 cp -r "$2/models/gemma3_A18" CASES
 cp "$root"/tests/expect/stays_without_pages.onnxtxt EXPECTATIONS
 mkdir bin && ln -s "$pagefuse" bin/pagefuse
-"$pagefuse" --help-all | sed -n '/^Examples:$/,/^$/s/^  \([^ ].*pagefuse .*\)$/\1/p' | sort -u >examples
+"$pagefuse" --help-all | sed -n '/^Examples:$/,/^$/s/^  \([^ ].*\)$/\1/p' | sort -u >examples
 [ "$(wc -l <examples)" -ge 38 ] || fail "few examples: $(cat examples)"
 while IFS= read -r example; do
   case $example in *libonnxruntime*|*libmine*) continue ;; esac
@@ -79,7 +79,8 @@ terminal
 grep -qE $'\e\\[2m10 tokens, [0-9]+(\\.[0-9])? a second, the first after [0-9.]+ m?s\e\\[0m$' "$out/printed" || fail 'no line of figures'
 unlike '^prefill: '
 terminal --quiet
-[ ! -s "$out/printed" ] || [ -z "$(tr -d '[:space:]\r\033[K' <"$out/printed")" ] || fail 'figures with --quiet'
+unlike ' a second'
+unlike ' is used'
 terminal --verbose
 grep -q '^prefill: 957 tokens' "$out/printed" || fail 'no figures with --verbose'
 [ -z "$("$pagefuse" "${ask[@]}" --graph model.onnx 2>&1 >/dev/null)" ] || fail 'figures in a pipe'
@@ -90,8 +91,8 @@ answer=$("$pagefuse" generate "$model" --prompt "$question" 2>/dev/null)
 [ "$answer" = '86 nails.' ] || fail "the answer is $answer"
 [ "$(echo "$question" | "$pagefuse" generate "$model" 2>/dev/null)" = "$answer" ] || fail 'a pipe gives another answer'
 [ "$(echo "$question" | "$pagefuse" generate "$model" --prompt-file - 2>/dev/null)" = "$answer" ] || fail '- gives another answer'
-for nothing in --prompt= '--prompt-file=-' ''; do
-  expect 1 ': expected a text, got none$' generate "$out/nowhere" $nothing </dev/null
-done
+expect 1 '^pagefuse: --prompt: expected a text, got none$' generate "$out/nowhere" --prompt ''
+expect 1 '^pagefuse: prompt from standard input: expected a text, got none$' generate "$out/nowhere" --prompt-file - </dev/null
+expect 1 '^pagefuse: prompt from standard input: expected a text, got none$' generate "$out/nowhere" </dev/null
 expect 1 '^pagefuse: prompt from standard input: expected UTF-8, byte 1 is not part of a character$' generate "$out/nowhere" < <(printf 'a\xff')
 expect 1 'standard input has the model' generate - --prompt-file - <models/gemma3_A18/model.onnx

@@ -127,14 +127,17 @@ class PrefillProgress {
 };
 
 // Answers that did not come as they were made.
-void PrintAnswers(const Answers& answers, const std::vector<Completion>& completions) {
+void PrintAnswers(const GenerateFlags& flags, const Answers& answers,
+                  const std::vector<Completion>& completions) {
+  // Where there is a text, its tokens are figures, but for who asks in tokens.
+  const bool asked = !flags.prompt_ids.empty() && ChosenVerbosity() != Verbosity::kQuiet;
+  const bool tells_tokens = asked || ChosenVerbosity() == Verbosity::kVerbose;
   const bool several = completions.size() > 1;
   for (size_t i = 0; i < completions.size(); ++i) {
     if (several) std::cout << "[" << i << "] ";
     if (answers.has_text() && several) std::cout << answers.text(i);
     if (answers.has_text() && !answers.text(i).ends_with('\n')) std::cout << "\n";
-    // Where there is a text, its tokens are figures.
-    if (answers.has_text() && ChosenVerbosity() != Verbosity::kVerbose) continue;
+    if (answers.has_text() && !tells_tokens) continue;
     auto& tokens = answers.has_text() ? std::cerr : std::cout;
     tokens << "tokens: " << JsonText(nlohmann::ordered_json(completions[i].tokens)) << "\n";
   }
@@ -229,7 +232,7 @@ absl::Status Complete(const GenerateFlags& flags, const GenerateSetup& setup, De
               << "\n";
     return FirstError(completions);
   }
-  PrintAnswers(answers, completions);
+  PrintAnswers(flags, answers, completions);
   std::cout << std::flush;
   PrintFigures(decoder, figures);
   return FirstError(completions);
