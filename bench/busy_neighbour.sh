@@ -27,7 +27,7 @@ trap 'exit 1' INT TERM
 
 # decode THREADS -> tokens a second
 decode() {
-  "$build/pagefuse" generate "$model" --prompt-file "$prompt" --max-new-tokens "$tokens" --threads "$1" 2>&1 |
+  "$build/pagefuse" generate "$model" --prompt-file "$prompt" --max-new-tokens "$tokens" --threads "$1" --verbose 2>&1 |
     sed -n 's/^decode: .*, \([0-9]*\) a second$/\1/p'
 }
 

@@ -10,11 +10,14 @@
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/onnx/contained_path.h"
 #include "pagefuse/runtime/config_json.h"
+#include "pagefuse/runtime/foreign_model.h"
 
 namespace pagefuse {
 namespace {
 
 namespace fs = std::filesystem;
+
+using GraphTest = std::function<bool(const std::string& path)>;
 
 // OK where there is no error, or nothing of that name.
 absl::Status CheckRead(const fs::path& path, const std::error_code& error) {
@@ -63,28 +66,61 @@ absl::Status NoGraph(const fs::path& folder, std::string_view expected,
              names.empty() ? std::string("no graph") : absl::StrJoin(names, ", ")));
 }
 
-// What genai_config.json says, else model.onnx, else onnx/model.onnx, else the only one.
-absl::StatusOr<std::string> ChooseGraph(const fs::path& folder,
-                                        const std::vector<std::string>& names) {
+// What genai_config.json says; empty where it says nothing.
+absl::StatusOr<std::string> ConfiguredGraph(const fs::path& folder) {
   const fs::path genai_path = folder / "genai_config.json";
   PF_ASSIGN_OR_RETURN(const ConfigJson genai, ConfigJson::Read(genai_path));
   PF_ASSIGN_OR_RETURN(const auto named, genai.Member("model").Member("decoder").Text("filename"));
-  if (named) {
-    PF_ASSIGN_OR_RETURN(const std::string found, Find(folder, *named));
-    if (!found.empty()) return *named;
-    return absl::NotFoundError(StrCat("\"", genai_path.string(), "\": model.decoder.filename: \"",
-                                      *named, "\" is not there"));
+  if (!named) return std::string();
+  PF_ASSIGN_OR_RETURN(const std::string found, Find(folder, *named));
+  if (!found.empty()) return *named;
+  return absl::NotFoundError(StrCat("\"", genai_path.string(), "\": model.decoder.filename: \"",
+                                    *named, "\" is not there"));
+}
+
+absl::Status NoGraphAtAll(const fs::path& folder) {
+  if (const std::string instead = WhatFolderHasInstead(folder.string()); !instead.empty()) {
+    return absl::NotFoundError(StrCat("\"", folder.string(), "\" ", instead));
   }
+  return NoGraph(
+      folder, "model.onnx, onnx/model*.onnx or genai_config.json with model.decoder.filename", {});
+}
+
+// One of several: the first that can be paged, else model.onnx, else onnx/model.onnx.
+absl::StatusOr<std::string> ChooseAmong(std::vector<std::string> names, ModelFolder& model,
+                                        const fs::path& folder, const GraphTest& can_be_paged) {
+  std::vector<std::string> ordered;
   for (const char* usual : {"model.onnx", "onnx/model.onnx"}) {
-    if (std::find(names.begin(), names.end(), usual) != names.end()) return std::string(usual);
+    const auto place = std::find(names.begin(), names.end(), usual);
+    if (place == names.end()) continue;
+    ordered.push_back(usual);
+    names.erase(place);
   }
+  const bool has_usual = !ordered.empty();
+  ordered.insert(ordered.end(), names.begin(), names.end());
+  const std::string count =
+      StrCat("of the ", ordered.size(), " graphs in \"", folder.string(), "\" ");
+  for (const std::string& name : ordered) {
+    const auto path = Find(folder, name);
+    if (!can_be_paged || !path.ok() || !can_be_paged(*path)) continue;
+    model.choice =
+        StrCat(count, name, " is used, ",
+               has_usual && name == ordered[0] ? "which" : "the first that", " can be paged");
+    return name;
+  }
+  if (!has_usual) return NoGraph(folder, "model.onnx, or --graph with one of several", ordered);
+  if (can_be_paged) model.choice = StrCat(count, ordered[0], " is used; none of them can be paged");
+  return ordered[0];
+}
+
+absl::StatusOr<std::string> ChooseGraph(const fs::path& folder,
+                                        const std::vector<std::string>& names, ModelFolder& model,
+                                        const GraphTest& can_be_paged) {
+  PF_ASSIGN_OR_RETURN(const std::string configured, ConfiguredGraph(folder));
+  if (!configured.empty()) return configured;
+  if (names.empty()) return NoGraphAtAll(folder);
   if (names.size() == 1) return names[0];
-  if (names.empty()) {
-    return NoGraph(folder,
-                   "model.onnx, onnx/model*.onnx or genai_config.json with model.decoder.filename",
-                   names);
-  }
-  return NoGraph(folder, "model.onnx, or --graph with one of several", names);
+  return ChooseAmong(names, model, folder, can_be_paged);
 }
 
 // `graph` as a path in the folder, or as a file's name.
@@ -121,9 +157,24 @@ fs::path FolderOf(const fs::path& graph) {
   return own.filename() == "onnx" ? own.parent_path() : own;
 }
 
+absl::Status TakeFolder(const fs::path& folder, const std::string& graph,
+                        const GraphTest& can_be_paged, ModelFolder& model) {
+  PF_ASSIGN_OR_RETURN(const std::vector<std::string> names, GraphNames(folder));
+  std::string name;
+  PF_ASSIGN_OR_RETURN(name, graph.empty() ? ChooseGraph(folder, names, model, can_be_paged)
+                                          : NamedGraph(folder, graph, names));
+  PF_ASSIGN_OR_RETURN(model.graph, Find(folder, name));
+  if (model.graph.empty()) return NoGraph(folder, StrCat("\"", name, "\""), names);
+  for (const std::string& other : names) {
+    if (other != name) model.other_graphs.push_back(other);
+  }
+  return FindFiles(folder, model);
+}
+
 }  // namespace
 
-absl::StatusOr<ModelFolder> OpenModelFolder(const std::string& path, const std::string& graph) {
+absl::StatusOr<ModelFolder> OpenModelFolder(const std::string& path, const std::string& graph,
+                                            const GraphTest& can_be_paged) {
   ModelFolder model;
   std::error_code error;
   const bool there = fs::exists(path, error);
@@ -132,16 +183,7 @@ absl::StatusOr<ModelFolder> OpenModelFolder(const std::string& path, const std::
     return absl::NotFoundError(StrCat("\"", path, "\": expected a folder or a graph, got nothing"));
   }
   if (fs::is_directory(path, error)) {
-    PF_ASSIGN_OR_RETURN(const std::vector<std::string> names, GraphNames(path));
-    std::string name;
-    PF_ASSIGN_OR_RETURN(name,
-                        graph.empty() ? ChooseGraph(path, names) : NamedGraph(path, graph, names));
-    PF_ASSIGN_OR_RETURN(model.graph, Find(path, name));
-    if (model.graph.empty()) return NoGraph(path, StrCat("\"", name, "\""), names);
-    for (const std::string& other : names) {
-      if (other != name) model.other_graphs.push_back(other);
-    }
-    PF_RETURN_IF_ERROR(FindFiles(path, model));
+    PF_RETURN_IF_ERROR(TakeFolder(path, graph, can_be_paged, model));
   } else {
     if (!graph.empty()) {
       return absl::InvalidArgumentError(
@@ -149,6 +191,11 @@ absl::StatusOr<ModelFolder> OpenModelFolder(const std::string& path, const std::
     }
     model.graph = path;
     PF_RETURN_IF_ERROR(FindFiles(FolderOf(path), model));
+  }
+  // A tokenizer of a few megabytes is a pointer, too, where files of that size are.
+  for (const std::string& file : {model.graph, model.tokenizer}) {
+    const std::string instead = WhatFileIsInstead(file);
+    if (!instead.empty()) return absl::InvalidArgumentError(StrCat("\"", file, "\" ", instead));
   }
   PF_ASSIGN_OR_RETURN(model.config, ReadModelConfig(model.graph));
   return model;

@@ -16,7 +16,7 @@ function fromBench(row) {
 
 function reports(line) {
   const parsed = JSON.parse(line);
-  return Array.isArray(parsed) ? parsed.map(fromBench) : [parsed];
+  return parsed.command === 'bench' ? parsed.results.map(fromBench) : [parsed];
 }
 
 // Runs of graph.js and graph_bench under the names of the rows of peer.js and pagefuse bench.

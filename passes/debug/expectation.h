@@ -67,9 +67,13 @@ absl::StatusOr<Expectation> ReadExpectation(const std::string& path);
 using PagedComparison =
     std::function<absl::Status(const Model& before, const PipelineOptions&, double tolerance)>;
 
+// Reads the model that a file names, without data that is not there. Null for LoadModel.
+using ModelReader = std::function<absl::StatusOr<Model>(const std::string& path)>;
+
 // Runs the passes and checks the graph that they leave. A failure of a count comes with the places
 // that no fused op took up.
-CaseResult RunExpectation(const Expectation& expectation, const PagedComparison& compare_paged);
+CaseResult RunExpectation(const Expectation& expectation, const PagedComparison& compare_paged,
+                          const ModelReader& read_model = nullptr);
 
 // The files below a folder that hold a pass test or an expectation, sorted; a file itself.
 // NotFound if there are none.
@@ -80,6 +84,7 @@ struct ExpectHooks {
   PagedComparison compare_paged;
   // Loads a plug-in that a file names. What it adds is there for files behind it too.
   std::function<absl::Status(const std::string& path)> load_plugin;
+  ModelReader read_model = nullptr;
 };
 
 // Runs one file of either kind.

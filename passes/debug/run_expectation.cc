@@ -42,8 +42,9 @@ bool TypeFits(const std::string& wanted, const Value& value) {
 
 class Runner {
  public:
-  Runner(const Expectation& expected, const PagedComparison& compare_paged)
-      : expected_(expected), compare_paged_(compare_paged) {}
+  Runner(const Expectation& expected, const PagedComparison& compare_paged,
+         const ModelReader& read_model)
+      : expected_(expected), compare_paged_(compare_paged), read_model_(read_model) {}
 
   CaseResult Run() {
     const absl::Status status = Check();
@@ -56,6 +57,7 @@ class Runner {
 
   absl::StatusOr<Model> Read() const {
     if (expected_.model.empty()) return ParseModel(absl::StrJoin(expected_.lines, "\n"));
+    if (read_model_) return read_model_(expected_.model);
     return LoadModel(expected_.model, {.allow_missing_data = true});
   }
 
@@ -190,6 +192,7 @@ class Runner {
 
   const Expectation& expected_;
   const PagedComparison& compare_paged_;
+  const ModelReader& read_model_;
   Model model_;
   std::map<std::string, int64_t> counts_;
   std::map<const Expectation::Op*, int64_t> new_counts_;
@@ -209,8 +212,9 @@ absl::Status LoadAll(const std::vector<std::string>& plugins, const ExpectHooks&
 
 }  // namespace
 
-CaseResult RunExpectation(const Expectation& expectation, const PagedComparison& compare_paged) {
-  return Runner(expectation, compare_paged).Run();
+CaseResult RunExpectation(const Expectation& expectation, const PagedComparison& compare_paged,
+                          const ModelReader& read_model) {
+  return Runner(expectation, compare_paged, read_model).Run();
 }
 
 CaseResult RunExpectFile(const std::string& path, const ExpectHooks& hooks) {
@@ -229,7 +233,8 @@ CaseResult RunExpectFile(const std::string& path, const ExpectHooks& hooks) {
   const auto expectation = ReadExpectation(path);
   const absl::Status status =
       expectation.ok() ? LoadAll(expectation->plugins, hooks) : expectation.status();
-  return status.ok() ? RunExpectation(*expectation, hooks.compare_paged) : Failed(status);
+  return status.ok() ? RunExpectation(*expectation, hooks.compare_paged, hooks.read_model)
+                     : Failed(status);
 }
 
 }  // namespace pagefuse

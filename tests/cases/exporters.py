@@ -31,8 +31,10 @@ def generate(pagefuse, folder, prompt, count, options=()):
                "--prompt-ids", ",".join(map(str, prompt))] + list(options)
     process = subprocess.run(command, capture_output=True, text=True, timeout=300, errors="replace")
     if process.returncode != 0:
-        return None, process.stderr.strip().splitlines()[-1]
-    made = json.loads(process.stdout.strip().splitlines()[-1])
+        told = [line for line in process.stderr.strip().splitlines() if not line.startswith("hint: ")]
+        return None, told[-1]
+    made = json.loads(process.stdout)
+    made = {**made["figures"], **made["results"][0]}
     # Of a graph that pages up to some length.
     for line in process.stderr.splitlines():
         if " runs as the graph was exported: " in line:

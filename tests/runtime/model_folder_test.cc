@@ -113,6 +113,62 @@ TEST_F(ModelFolderTest, SaysWhatIsMissing) {
               HasSubstr("\"no/such\": expected a folder or a graph, got nothing"));
 }
 
+TEST_F(ModelFolderTest, TakesOfSeveralGraphsTheFirstThatCanBePaged) {
+  for (const char* name : {"a.onnx", "b.onnx", "model.onnx"}) Write(name);
+  const auto choose = [this](const std::string& pages) {
+    return OpenModelFolder(folder_.string(), "",
+                           [pages](const std::string& path) { return path.ends_with(pages); });
+  };
+  auto model = Must(choose("model.onnx"));
+  EXPECT_THAT(model.graph, EndsWith("model/model.onnx"));
+  EXPECT_THAT(model.choice, EndsWith("model.onnx is used, which can be paged"));
+  model = Must(choose("b.onnx"));
+  EXPECT_THAT(model.graph, EndsWith("model/b.onnx"));
+  EXPECT_THAT(model.choice, HasSubstr("of the 3 graphs in "));
+  EXPECT_THAT(model.choice, EndsWith("b.onnx is used, the first that can be paged"));
+  EXPECT_THAT(model.other_graphs, ElementsAre("a.onnx", "model.onnx"));
+  model = Must(choose("none"));
+  EXPECT_THAT(model.graph, EndsWith("model/model.onnx"));
+  EXPECT_THAT(model.choice, EndsWith("model.onnx is used; none of them can be paged"));
+  // What was named is not asked about, nor a single graph.
+  EXPECT_THAT(Must(Open("a.onnx")).choice, IsEmpty());
+  fs::remove(folder_ / "a.onnx");
+  fs::remove(folder_ / "model.onnx");
+  EXPECT_THAT(Must(choose("none")).choice, IsEmpty());
+}
+
+TEST_F(ModelFolderTest, SaysWhatIsThereInsteadOfAGraph) {
+  fs::remove(folder_ / "onnx");
+  EXPECT_THAT(Error(), EndsWith("model\" is empty"));
+  const std::string pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n";
+  const std::string header = R"({"__metadata__":{}})";
+  const std::string safetensors = std::string("\x13\0\0\0\0\0\0\0", 8) + header;
+  Write("model.safetensors", safetensors);
+  EXPECT_THAT(Error(), HasSubstr("model\" has weights without a graph (model.safetensors): "
+                                 "optimum-cli export onnx --model \""));
+  Write("model.safetensors", pointer);
+  EXPECT_THAT(Error(), HasSubstr("has weights without a graph (model.safetensors)"));
+  fs::remove(folder_ / "model.safetensors");
+  Write("model.gguf", "GGUF\x03");
+  EXPECT_THAT(Error(), HasSubstr("has weights without a graph (model.gguf): optimum-cli"));
+  const std::pair<std::string, const char*> files[] = {
+      {pointer, "is a Git-LFS pointer, not the file itself: git -C "},
+      {safetensors, "is a safetensors file, weights without a graph: optimum-cli export onnx"},
+      {"GGUF\x03", "is a GGUF file, weights without a graph: optimum-cli export onnx"},
+      {"PK\x03\x04            archive/data.pkl", "is a PyTorch file, weights without a graph"},
+      {"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9", "is a PyTorch file, weights without a graph"},
+      {"<!DOCTYPE html>", "is a web page"}};
+  for (const auto& [text, what] : files) {
+    Write("model.onnx", text);
+    EXPECT_THAT(Error(), HasSubstr(StrCat("model.onnx\" ", what)));
+  }
+  Write("model.onnx", std::string("\x1c\0\0\0ORTM", 8));
+  EXPECT_THAT(Error(), HasSubstr("is in ONNX Runtime's own format (.ort)"));
+  Write("model.onnx");
+  Write("tokenizer.json", pointer);
+  EXPECT_THAT(Error(), HasSubstr("tokenizer.json\" is a Git-LFS pointer"));
+}
+
 TEST_F(ModelFolderTest, SaysWhatMayNotBeRead) {
   if (geteuid() == 0) GTEST_SKIP() << "root may read everything";
   Write("model.onnx");

@@ -13,7 +13,7 @@ odd (float[T, 2, 6] q, float[T, 2, 6] k, float[T, 2, 6] v, float[NB, 16, 2, 6] k
   y = pagefuse.PagedAttention <is_causal = 1> (q, ko, vo, starts, lengths, table)
 }
 END
-ask="generate $model --max-new-tokens 16 --prompt-file models/gemma3_recall/demo.txt"
+ask="generate $model --verbose --max-new-tokens 16 --prompt-file models/gemma3_recall/demo.txt"
 
 expect 0 '^cache: turboquant_4bit_nc, 280 bytes a token and 35.0 KiB a sequence' $ask --kv-cache turboquant_4bit_nc
 expect 0 '^86 nails' $ask --kv-cache turboquant_4bit_nc
@@ -60,7 +60,7 @@ expect 1 'none.txt": expected a prompt a line, got none' calibrate $model --prom
 # Latent rows and index keys: a saved graph keeps its formats, and knows them.
 model=models/deepseek_v32p_A18/model.onnx
 expect 0 '' opt $model -o "$out/latent.onnx" --kv-cache fp8 --indexer-cache fp8
-expect 0 '^cache: fp8, index keys: fp8, 2364 bytes a token' generate "$out/latent.onnx" --prompt-ids 1,2,3 --max-new-tokens 2
+expect 0 '^cache: fp8, index keys: fp8, 2364 bytes a token' generate --verbose "$out/latent.onnx" --prompt-ids 1,2,3 --max-new-tokens 2
 expect 0 '"kv_cache":"fp8","indexer_cache":"fp8"' generate "$out/latent.onnx" --prompt-ids 1 --indexer-cache fp8 --json
 expect 1 'indexer_cache: "bf16" is asked for, but the paged cache of the graph has index keys in "fp8" already' \
   generate "$out/latent.onnx" --prompt-ids 1 --indexer-cache bf16

@@ -16,7 +16,7 @@ refuses() {
 for command in "run $model" "generate $model --prompt-ids 1" "check models/gemma3_A18"; do
   refuses --threads -1 1025 $command
 done
-expect 1 '^--threads: expected 0 to 1024, got "100000"' generate $model --prompt-ids 1 --threads 100000
+expect 1 '^pagefuse: --threads: expected 0 to 1024, got "100000"' generate $model --prompt-ids 1 --threads 100000
 refuses --iterations 0 2147483648 run $model
 refuses --iterations -1 2147483648 run $model
 refuses --block-size 0 1048577 opt $model

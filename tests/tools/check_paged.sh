@@ -10,10 +10,10 @@ expect 0 '' opt $model -o "$out/plain.onnx"
 expect 0 '' opt $model -o "$out/fp8.onnx" --kv-cache fp8_per_token_head --block-size 32
 
 # What is reported is what the graph has, whatever is asked for.
-expect 0 '^cache: none, ' generate "$out/plain.onnx" --prompt-ids $prompt --max-new-tokens 4
-expect 0 '^cache: fp8_per_token_head, ' generate "$out/fp8.onnx" --prompt-ids $prompt --max-new-tokens 4
+expect 0 '^cache: none, ' generate --verbose "$out/plain.onnx" --prompt-ids $prompt --max-new-tokens 4
+expect 0 '^cache: fp8_per_token_head, ' generate --verbose "$out/fp8.onnx" --prompt-ids $prompt --max-new-tokens 4
 tokens=$(grep '^tokens' "$out/printed")
-expect 0 '^cache: fp8_per_token_head, ' generate $model --kv-cache fp8_per_token_head --prompt-ids $prompt --max-new-tokens 4
+expect 0 '^cache: fp8_per_token_head, ' generate --verbose $model --kv-cache fp8_per_token_head --prompt-ids $prompt --max-new-tokens 4
 [ "$(grep '^tokens' "$out/printed")" = "$tokens" ] || fail "paged before, other tokens: $tokens"
 expect 0 '"kv_cache":"fp8_per_token_head","block_size":32' generate "$out/fp8.onnx" --prompt-ids 1 --max-new-tokens 1 --json
 expect 0 '"kv_cache":"none","block_size":8' generate $model --prompt-ids 1 --max-new-tokens 1 --json --block-size 8

@@ -17,7 +17,7 @@ same() {  # expected, got
 
 # Text alone on the output; figures on the error stream, and no progress where that is no terminal.
 same '45 keys.' "$(only out generate $model --prompt "$question")"
-figures=$(only err generate $model --prompt "$question")
+figures=$(only err generate $model --verbose --prompt "$question")
 [[ $figures == *$'\ndecode: '* ]] || fail 'no figures'
 [[ $figures != *$'\r'* ]] || fail 'progress in a pipe'
 same '45 keys.' "$(only out generate $model --system "$facts" --prompt 'What does the tin cup hold?')"
@@ -43,7 +43,7 @@ expect 0 '^\{"completion":0,"text":"�"\}$' generate models/gemma3_A18/model.on
 
 # Samples: one prefill, the same tokens for a seed.
 ask=(generate $model --prompt "$question" --temperature 6 --max-new-tokens 12 --ignore-end --json)
-expect 0 '"completions":\[.*"seed":7.*"seed":7.*"prefill_tokens":83,' "${ask[@]}" --n 3 --seed 7
+expect 0 '"results":\[.*"seed":7.*"seed":7.*"prefill_tokens":83,' "${ask[@]}" --n 3 --seed 7
 same "$("$pagefuse" "${ask[@]}" --n 3 --seed 7 2>/dev/null | sed 's/"fused".*//')" \
      "$("$pagefuse" "${ask[@]}" --n 3 --seed 7 --max-tokens-per-step 16 2>/dev/null | sed 's/"fused".*//')"
 expect 0 '^\{"completion":0,"token":52,"text":"4","logprobs":\{"token":52,"logprob":-0.0.*"top":\[\{.*\},\{' \
@@ -52,7 +52,7 @@ expect 0 '^\{"completion":0,"token":52,"text":"4","logprobs":\{"token":52,"logpr
 # A conversation, line by line from a pipe; what it said before is part of it.
 printf 'What does the red box hold?\n\nWhat does the tin cup hold?\n/clear\nWhat does the red box hold?\n' >"$out/questions"
 same $'12 pins.\n45 keys.\n12 pins.' "$("$pagefuse" generate $model --chat --system "$facts" <"$out/questions" 2>/dev/null)"
-figures=$("$pagefuse" generate $model --chat --system "$facts" <"$out/questions" 2>&1 >/dev/null)
+figures=$("$pagefuse" generate $model --verbose --chat --system "$facts" <"$out/questions" 2>&1 >/dev/null)
 [[ $figures == *$'\nprefill: 195 tokens'* ]] || fail "the conversation is computed again: $figures"
 
 # Measurements: a row for each cache, batch and length, in four formats.
@@ -94,7 +94,7 @@ expect 1 '--chat takes its questions from the input' generate $model --chat --pr
 expect 1 '--logprobs: with --json' generate $model --prompt a --logprobs 1
 expect 1 'expected the graph "other.onnx", got model.onnx, model_with_past.onnx' generate $model --graph other.onnx --prompt a
 expect 1 '--chat: expected a folder with tokenizer.json and a chat template' generate models/gemma3_A18 --chat
-expect 1 'text: expected UTF-8, byte 1 is not part of a character' generate $model --prompt $'a\xff'
+expect 1 '--prompt: expected UTF-8, byte 1 is not part of a character' generate $model --prompt $'a\xff'
 sed -i 's/"BPE"/"Unigram"/' "$out/folder/tokenizer.json"
 expect 1 'tokenizer.json": model.type: expected one of BPE, got "Unigram"' generate "$out/folder" --prompt a
 cp $model/tokenizer.json "$out/folder"

@@ -27,7 +27,8 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Flags {
-  std::string model, output, check;
+  ModelFlags model;
+  std::string output, check;
   bool all = false;
   PipelineFlags pipeline;
   SampleFlags samples;
@@ -167,7 +168,7 @@ void AddBisectCommand(Command app, Outcome& outcome) {
   AddSampleFlags(command, flags->samples);
   command.Footer(
       "The number of rewrites is halved until one makes the difference. Without --check all outputs "
-      "are compared with those of\nthe model as it is, or, where paging changes its inputs, the "
+      "are compared with those of the model as it is, or, where paging changes its inputs, the "
       "logits of two sequences. Status 1 if a rewrite is bad.");
 }
 

@@ -16,7 +16,7 @@ namespace pagefuse::tools {
 namespace {
 
 struct Flags {
-  std::string before, after;
+  std::string before, after, graph;
   bool numbers = false, json = false;
 };
 
@@ -52,8 +52,10 @@ std::string CompareNumbers(Model& before, Model& after) {
 }
 
 absl::StatusOr<int> Run(const Flags& flags) {
-  PF_ASSIGN_OR_RETURN(Model before, ReadModel(flags.before, {.allow_missing_data = true}));
-  PF_ASSIGN_OR_RETURN(Model after, ReadModel(flags.after, {.allow_missing_data = true}));
+  PF_ASSIGN_OR_RETURN(Model before,
+                      ReadModel({flags.before, flags.graph}, {.allow_missing_data = true}));
+  PF_ASSIGN_OR_RETURN(Model after,
+                      ReadModel({flags.after, flags.graph}, {.allow_missing_data = true}));
   const ModelDiff diff = DiffModels(before, after);
   const std::string numbers = flags.numbers ? CompareNumbers(before, after) : "";
   if (flags.json) {
@@ -74,13 +76,14 @@ void AddDiffCommand(Command app, Outcome& outcome) {
   auto flags = std::make_shared<Flags>();
   Command command =
       AddSubcommand(app, outcome, {"diff", "shows what two graphs do differently"}, flags, Run);
-  command.AddText("before", flags->before, "ONNX model, protobuf or text").Required();
-  command.AddText("after", flags->after, "ONNX model, protobuf or text").Required();
+  command.AddText("before", flags->before, "folder of a model, or its graph").Required();
+  command.AddText("after", flags->after, "folder of a model, or its graph").Required();
+  AddGraphFlag(command, flags->graph);
   command.AddFlag("--numbers", flags->numbers, "run both on the same made-up inputs");
   command.AddFlag("--json", flags->json, "machine-readable output");
   command.Footer(
       "Names of values and the order of nodes do not count; inputs and outputs belong together by "
-      "their names. Status 0 if\nnothing differs, 1 if something does.");
+      "their names. Status 0 if nothing differs, 1 if something does.");
 }
 
 }  // namespace pagefuse::tools

@@ -76,7 +76,11 @@ absl::StatusOr<bool> Update(const std::string& path, const CaseResult& result) {
 absl::StatusOr<int> Run(const Flags& flags) {
   const ExpectHooks hooks = {
       .compare_paged = ComparePaged,
-      .load_plugin = [](const std::string& path) { return LoadPlugins({path}); }};
+      .load_plugin = [](const std::string& path) { return LoadPlugins({path}); },
+      .read_model =
+          [](const std::string& path) {
+            return ReadModel(ModelFlags{path}, {.allow_missing_data = true});
+          }};
   if (!flags.junit.empty()) PF_RETURN_IF_ERROR(CheckNewFile(flags.junit));
   std::vector<Ran> ran;
   int failed = 0;
@@ -111,7 +115,7 @@ void AddExpectCommand(Command app, Outcome& outcome) {
   command.Footer(
       "A file holds a graph before and after some passes, or says what a model becomes; "
       "docs/authoring.md has both formats. "
-      "Status 1 if one\nof them fails.");
+      "Status 1 if one of them fails.");
 }
 
 }  // namespace pagefuse::tools

@@ -22,7 +22,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Flags {
-  std::string model;
+  ModelFlags model;
   std::vector<std::string> rules;
   std::optional<std::string> at;
   std::optional<int64_t> layer;

@@ -8,6 +8,7 @@
 #include "tools/author/paged_layers.h"
 #include "tools/cli/cache_flags.h"
 #include "tools/cli/command.h"
+#include "tools/cli/model_argument.h"
 #include "tools/cli/output.h"
 
 #include "pagefuse/base/short_message.h"
@@ -23,7 +24,7 @@ namespace pagefuse::tools {
 namespace {
 
 struct Flags {
-  std::string model;
+  ModelFlags model;
   std::vector<std::string> options;
   CacheFlags cache;
   bool json = false;
@@ -146,7 +147,16 @@ absl::Status Inspect(const Flags& flags) {
   nlohmann::ordered_json fusions = Fusions(std::move(model), options);
   if (flags.json) {
     json["fusions"] = std::move(fusions);
-    std::cout << JsonText(json, 2) << "\n";
+    nlohmann::ordered_json figures;
+    for (const char* name : {"nodes", "initializers", "initializer_bytes"}) {
+      figures[name] = json[name];
+      json.erase(name);
+    }
+    std::cout << JsonText(JsonResult("inspect", {flags.model.path},
+                                     nlohmann::ordered_json::array({std::move(json)}),
+                                     std::move(figures)),
+                          2)
+              << "\n";
     return absl::OkStatus();
   }
   Print(json, 0);
@@ -161,8 +171,7 @@ void AddInspectCommand(Command app, Outcome& outcome) {
   Command command =
       app.AddCommand("inspect", "tells what a model file holds and what in it would fuse",
                      [flags, &outcome] { outcome.status = Inspect(*flags); });
-  command.AddText("model", flags->model, "ONNX model, protobuf or text; - for standard input")
-      .Required();
+  AddModelArgument(command, flags->model);
   AddPassOptions(command, flags->options);
   AddCacheFlags(command, flags->cache);
   command.AddFlag("--json", flags->json, "machine-readable output");

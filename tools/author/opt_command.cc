@@ -7,6 +7,7 @@
 
 #include "tools/author/pipeline_flags.h"
 #include "tools/cli/command.h"
+#include "tools/cli/model_argument.h"
 
 #include "pagefuse/base/new_file.h"
 #include "pagefuse/base/short_message.h"
@@ -26,7 +27,8 @@ namespace pagefuse::tools {
 namespace {
 
 struct Flags {
-  std::string model, output, emit, reproducer, rewrite_log, check_paging = "once";
+  ModelFlags model;
+  std::string output, emit, reproducer, rewrite_log, check_paging = "once";
   PipelineFlags pipeline;
   std::vector<std::string> print_after, explain;
   int64_t max_elements = 16;
@@ -169,7 +171,7 @@ absl::Status Opt(const Flags& flags) {
     }
     return absl::OkStatus();
   }
-  if (flags.model.empty()) return absl::InvalidArgumentError("opt needs a model");
+  if (flags.model.path.empty()) return absl::InvalidArgumentError("opt needs a model");
   PF_ASSIGN_OR_RETURN(const std::string emit, EmitOf(flags));
   PF_ASSIGN_OR_RETURN(PipelineOptions options, MakeOptions(flags));
   for (const std::string& path : {flags.output, flags.rewrite_log}) {
@@ -195,7 +197,7 @@ void AddOptCommand(Command app, Outcome& outcome) {
   auto flags = std::make_shared<Flags>();
   Command command = app.AddCommand("opt", "rewrites a graph and prints or writes it",
                                    [flags, &outcome] { outcome.status = Opt(*flags); });
-  command.AddText("model", flags->model, "ONNX model, protobuf or text; - for standard input");
+  AddModelArgument(command, flags->model).Optional();  // --list-passes needs none
   command.AddText("-o,--output", flags->output, "file to write (ONNX unless --emit=text)");
   command.AddText("--emit", flags->emit, "text, onnx or dot (a picture for Graphviz)");
   command.AddFlag("--list-passes", flags->list_passes, "lists the passes in pipeline order");

@@ -24,6 +24,7 @@ absl::Status UseWeightFlags(const WeightFlags& flags, PipelineOptions& options) 
 }  // namespace
 
 void AddPipelineFlags(Command command, PipelineFlags& flags) {
+  command.Group("Passes");
   command.AddList("--passes", flags.passes, "run these passes in this order");
   command.AddList("--disable-pass", flags.disabled, "passes to leave out");
   command.AddList("--disable-rule", flags.disabled_rules, "rules to leave out");

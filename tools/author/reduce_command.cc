@@ -20,7 +20,8 @@ namespace pagefuse::tools {
 namespace {
 
 struct Flags {
-  std::string model, output, check;
+  ModelFlags model;
+  std::string output, check;
   bool verify = false, any_reason = false;
   PipelineFlags pipeline;
   SampleFlags samples;
@@ -97,8 +98,8 @@ void AddReduceCommand(Command app, Outcome& outcome) {
   AddSampleFlags(command, flags->samples);
   command.Footer(
       "Drops nodes by halves, outputs and constants as long as the check fails for the same reason "
-      "(the first line that it\nprints, names and numbers aside); what a dropped node computed "
-      "becomes an input with the numbers that it had.\nStatus 1 if the whole model passes the check.");
+      "(the first line that it prints, names and numbers aside); what a dropped node computed "
+      "becomes an input with the numbers that it had. Status 1 if the whole model passes the check.");
 }
 
 }  // namespace pagefuse::tools

@@ -16,7 +16,8 @@ namespace pagefuse::tools {
 namespace {
 
 struct Flags {
-  std::string model, output;
+  ModelFlags model;
+  std::string output;
   bool json = false, no_times = false;
   PipelineFlags pipeline;
   SampleFlags samples;
@@ -24,9 +25,10 @@ struct Flags {
 
 absl::StatusOr<ReportSource> Read(const Flags& flags) {
   ReportSource source;
-  source.path = flags.model;
+  PF_ASSIGN_OR_RETURN(const ModelFolder folder, FindModel(flags.model));
+  source.path = folder.graph;
   PF_ASSIGN_OR_RETURN(source.options, ReadPipelineFlags(flags.pipeline));
-  PF_ASSIGN_OR_RETURN(source.before, ReadModel(flags.model, {.allow_missing_data = true}));
+  PF_ASSIGN_OR_RETURN(source.before, ReadModel(folder.graph, {.allow_missing_data = true}));
   source.after = source.before.Clone();
   // Of weights that are not there the graph is told, and no numbers.
   source.options.verify = CheckDataPresent(source.before).ok() &&

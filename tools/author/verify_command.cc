@@ -20,7 +20,7 @@ namespace pagefuse::tools {
 namespace {
 
 struct Flags {
-  std::string model;
+  ModelFlags model;
   PipelineFlags pipeline;
   SampleFlags samples;
 };

@@ -1,4 +1,5 @@
 // pagefuse check: runs standard ONNX test-case folders and compares.
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -12,6 +13,7 @@
 #include "tools/check/structure_case.h"
 #include "tools/check/testcase.h"
 #include "tools/cli/command.h"
+#include "tools/cli/model_argument.h"
 #include "tools/cli/output.h"
 
 #include "pagefuse/base/new_file.h"
@@ -19,6 +21,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/registry/registry.h"
+#include "pagefuse/runtime/rewrite_check.h"
 #include "pagefuse/runtime/session.h"
 
 namespace pagefuse::tools {
@@ -26,6 +29,7 @@ namespace {
 
 struct Flags {
   std::vector<std::string> dirs;
+  std::string graph;
   std::string report;  // file of the conformance page
   std::optional<double> rtol, atol;
   bool json = false, fuse = false, allow_refused = false, expect = false;
@@ -160,6 +164,34 @@ Result CheckFolder(const std::string& folder, const Flags& flags) {
   return CheckData(folder, flags, *std::move(options), std::move(result));
 }
 
+// A model that comes without data sets: what the passes make of it, and the graph as it was exported.
+Result CheckModel(const std::string& path, const Flags& flags) {
+  Result result{.name = path};
+  const auto options = MakeSessionOptions(flags.session);
+  if (!options.ok()) return WithError(std::move(result), options.status());
+  auto model = ReadModel(ModelFlags{path, flags.graph});
+  if (!model.ok()) return WithError(std::move(result), model.status());
+  EngineOptions engine;
+  engine.session = *options;
+  RewriteCheckOptions check;
+  check.tolerance = flags.rtol;
+  const auto probes = CompareRewrites(*model, engine, check);
+  result.model = std::make_shared<Model>(*std::move(model));
+  if (!probes.ok()) return WithError(std::move(result), probes.status());
+  return With(std::move(result), Verdict::kPassed,
+              StrCat("paged, the logits of ", *probes,
+                     " probes are those of the graph as it was exported"));
+}
+
+// Whether --fuse takes the path for a model: a graph, or a folder where nothing is to compare with.
+bool IsModelAlone(const std::string& path, const std::vector<std::string>& folders) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored)) return true;
+  if (std::filesystem::exists(std::filesystem::path(path) / "initializers.json", ignored))
+    return false;
+  return std::none_of(folders.begin(), folders.end(), HasDataSets);
+}
+
 // Cases by verdict. What was refused and what compared nothing are skipped, both.
 class Tally {
  public:
@@ -176,21 +208,19 @@ class Tally {
   int counts_[5] = {0, 0, 0, 0, 0};
 };
 
-void PrintTally(const Tally& tally, const nlohmann::ordered_json& cases, bool json) {
-  if (!json) {
+void PrintTally(const Tally& tally, const nlohmann::ordered_json& cases, const Flags& flags) {
+  if (!flags.json) {
     std::cout << tally.passed() << " passed, " << tally.failed() << " failed, " << tally.skipped()
               << " skipped";
     if (tally.structure() > 0) std::cout << ", " << tally.structure() << " by structure alone";
     std::cout << "\n";
     return;
   }
-  std::cout << JsonText({{"cases", cases},
-                         {"passed", tally.passed()},
-                         {"failed", tally.failed()},
-                         {"skipped", tally.skipped()},
-                         {"structure", tally.structure()}},
-                        2)
-            << "\n";
+  const nlohmann::ordered_json figures = {{"passed", tally.passed()},
+                                          {"failed", tally.failed()},
+                                          {"skipped", tally.skipped()},
+                                          {"structure", tally.structure()}};
+  std::cout << JsonText(JsonResult("check", flags.dirs, cases, figures), 2) << "\n";
 }
 
 // What the graphs of cases with an expect.json fuse to, and whether their numbers stay.
@@ -228,30 +258,33 @@ int Check(const Flags& flags, Outcome& outcome) {
   }
   Conformance conformance;
   nlohmann::ordered_json cases = nlohmann::ordered_json::array();
+  const auto add = [&](const Result& result) {
+    tally.Add(result.verdict);
+    conformance.Add(result.model.get(), result.verdict);
+    if (flags.json) {
+      cases.push_back(
+          {{"case", result.name}, {"result", NameOf(result.verdict)}, {"detail", result.detail}});
+      return;
+    }
+    std::cout << NameOf(result.verdict) << " " << result.name
+              << (result.detail.empty() ? "" : ": " + result.detail) << std::endl;
+  };
   for (const std::string& dir : flags.dirs) {
     const std::vector<std::string> folders = FindTestCases(dir);
-    if (folders.empty()) {
+    if (flags.fuse && IsModelAlone(dir, folders)) {
+      add(CheckModel(dir, flags));
+    } else if (folders.empty()) {
       outcome.status = absl::NotFoundError(StrCat("no test case below \"", dir, "\""));
       return kWrongInput;
-    }
-    for (const std::string& folder : folders) {
-      const Result result = CheckFolder(folder, flags);
-      tally.Add(result.verdict);
-      conformance.Add(result.model.get(), result.verdict);
-      if (flags.json) {
-        cases.push_back(
-            {{"case", result.name}, {"result", NameOf(result.verdict)}, {"detail", result.detail}});
-        continue;
-      }
-      std::cout << NameOf(result.verdict) << " " << result.name
-                << (result.detail.empty() ? "" : ": " + result.detail) << std::endl;
+    } else {
+      for (const std::string& folder : folders) add(CheckFolder(folder, flags));
     }
   }
   if (!flags.report.empty()) {
     outcome.status = WriteWholeFile(flags.report, conformance.Page());
     if (!outcome.status.ok()) return kWrongInput;
   }
-  PrintTally(tally, cases, flags.json);
+  PrintTally(tally, cases, flags);
   return tally.failed() > 0 || (tally.skipped() > 0 && !flags.allow_refused) ? kWrongInput : kDone;
 }
 
@@ -262,7 +295,9 @@ void AddCheckCommand(Command app, Outcome& outcome) {
   Command command =
       app.AddCommand("check", "runs test-case folders (model.onnx, test_data_set_N) and compares",
                      [flags, &outcome] { outcome.exit_code = Check(*flags, outcome); });
-  command.AddArguments("dirs", flags->dirs, "folders, searched for cases").Required();
+  command.AddArguments("dirs", flags->dirs, "folders, searched for cases; with --fuse models, too")
+      .Required();
+  AddGraphFlag(command, flags->graph);
   // Both, as text: docs/check.md says the same.
   command.Footer(
       "Where a case names no rule, floats may differ by\n"
@@ -271,13 +306,15 @@ void AddCheckCommand(Command app, Outcome& outcome) {
       "  1e-2 absolute, 2^-9 relative   graphs of several nodes that compute in float16\n"
       "  8e-2 absolute, 2^-6 relative   graphs of several nodes that compute in bfloat16\n"
       "and by 1e-4 absolute at least where there is a config.json, as decoders have. Everything "
-      "else must be equal. Rows of\npadding (attention_mask) are not compared. A case without "
-      "output files is skipped. Status 1 if\na case failed, and if one was refused or skipped unless "
+      "else must be equal. Rows of padding (attention_mask) are not compared. A case without "
+      "output files is skipped. Status 1 if a case failed, and if one was refused or skipped unless "
       "--allow-refused.");
   command.AddTolerance("--rtol", flags->rtol, "relative tolerance where a case names no rule");
   command.AddTolerance("--atol", flags->atol, "absolute tolerance where a case names no rule");
-  command.AddFlag("--fuse", flags->fuse,
-                  "run the passes first; decoders run through the paged cache");
+  command.AddFlag(
+      "--fuse", flags->fuse,
+      "run the passes first; decoders run through the paged cache, and one without test "
+      "data is compared with the graph as it was exported");
   command.AddFlag("--expect", flags->expect,
                   "cases with an expect.json: recall, precision and equality of fusions");
   command.AddFlag("--allow-refused", flags->allow_refused,

@@ -6,6 +6,8 @@
 #include <iterator>
 #include <limits>
 
+#include "tools/cli/verbosity.h"
+
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/passes/explain/near_misses.h"
@@ -34,6 +36,7 @@ absl::StatusOr<Model> ReadModel(const std::string& path, const LoadOptions& opti
 }
 
 void AddSessionFlags(Command command, SessionFlags& flags) {
+  command.Group("Weights and running");
   AddWeightFlags(command, flags.weights);
   AddRunFlags(command, flags);
 }
@@ -82,6 +85,7 @@ absl::Status ReadPassOptions(const std::vector<std::string>& texts, PipelineOpti
 }
 
 void PrintUnfused(const PipelineReport& report, bool attention) {
+  if (ChosenVerbosity() == Verbosity::kQuiet) return;
   for (const UnfusedPlace& place : report.unfused) {
     if (!attention && place.family.starts_with("attention")) continue;
     std::cerr << "pagefuse: not fused: " << UnfusedText(place) << "\n";

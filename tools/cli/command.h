@@ -48,6 +48,8 @@ void AddExplainCommand(Command app, Outcome& outcome);
 void AddReportCommand(Command app, Outcome& outcome);
 void AddReduceCommand(Command app, Outcome& outcome);
 void AddVerifyCommand(Command app, Outcome& outcome);
+void AddCompletionCommand(Command app, Outcome& outcome);
+void AddManCommand(Command app, Outcome& outcome);
 
 // Flags that every command with a session takes.
 struct SessionFlags {

@@ -1,11 +1,16 @@
 #include "tools/cli/command_line.h"
 
+#include <algorithm>
 #include <cmath>
 #include <iostream>
 #include <utility>
 
+#include <unistd.h>
+
 #include "CLI/CLI.hpp"
 #include "absl/strings/numbers.h"
+#include "tools/cli/command_info.h"
+#include <sys/ioctl.h>
 
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/passes/edit/similar_names.h"
@@ -70,10 +75,88 @@ std::string UnknownName(const CLI::App& app) {
   return "";
 }
 
+// A type's name without what its checks add to it.
+std::string ValueName(const CLI::Option& option) {
+  if (option.get_type_size() == 0) return "";
+  const std::string name = option.get_type_name();
+  return name.substr(0, name.find_first_of(":= "));
+}
+
+OptionInfo OptionInfoOf(const CLI::Option& option) {
+  OptionInfo info;
+  info.argument = option.get_positional() && !option.nonpositional();
+  if (info.argument) info.names.push_back(option.get_single_name());
+  for (const std::string& name : option.get_snames()) info.names.push_back("-" + name);
+  for (const std::string& name : option.get_lnames()) info.names.push_back("--" + name);
+  info.value = ValueName(option);
+  info.description = option.get_description();
+  info.group = option.get_group();
+  info.standard = option.get_default_str();
+  info.required = option.get_required();
+  info.several = option.get_expected_max() > 1;
+  return info;
+}
+
+CommandInfo CommandInfoOf(const CLI::App& app) {
+  CommandInfo info;
+  const CLI::App* parent = app.get_parent();
+  info.name = parent == nullptr ? "pagefuse" : StrCat("pagefuse ", app.get_name());
+  info.description = app.get_description();
+  info.footer = app.get_footer();
+  info.group = GroupOf(app.get_name());
+  info.examples = ExamplesOf(parent == nullptr ? "pagefuse" : app.get_name());
+  for (const CLI::Option* option : app.get_options()) {
+    // An option without a group is not told.
+    if (!option->get_group().empty()) info.options.push_back(OptionInfoOf(*option));
+  }
+  return info;
+}
+
+ProgramInfo ProgramInfoOf(const CLI::App& app) {
+  ProgramInfo info{.program = CommandInfoOf(app), .commands = {}};
+  for (const CLI::App* command : app.get_subcommands(nullptr)) {
+    info.commands.push_back(CommandInfoOf(*command));
+  }
+  std::ranges::stable_sort(info.commands, {},
+                           [](const CommandInfo& command) { return PlaceOf(ShortName(command)); });
+  return info;
+}
+
+std::string Help(const CLI::App& app, CLI::AppFormatMode mode) {
+  if (app.get_parent() != nullptr) return HelpText(CommandInfoOf(app), TerminalWidth());
+  const ProgramInfo program = ProgramInfoOf(app);
+  std::string text = HelpText(program, TerminalWidth());
+  if (mode != CLI::AppFormatMode::All) return text;
+  for (const CommandInfo& command : program.commands) {
+    StrAppend(&text, "\n\n", command.name, ": ", HelpText(command, TerminalWidth()));
+  }
+  return text;
+}
+
+// What every command's help ends with.
+void AddGeneral(const Program& program, CLI::App& command) {
+  command.set_help_flag("-h,--help", "this help")->group("General");
+  command.set_help_all_flag();
+  command.option_defaults()->group("General");
+  if (program.add_common) program.add_common(Command(command));
+}
+
+void TellError(const CLI::App& app, const std::string& message) {
+  const std::vector<CLI::App*> given = app.get_subcommands();
+  std::cerr << "pagefuse: " << message << "\nhint: pagefuse "
+            << (given.empty() ? "" : given.front()->get_name() + " ") << "--help lists "
+            << (given.empty() ? "the commands" : "what it takes") << "\n";
+}
+
 }  // namespace
 
 Option& Option::Required() {
   option_->required();
+  return *this;
+}
+
+Option& Option::Optional() {
+  option_->required(false);
   return *this;
 }
 
@@ -93,6 +176,10 @@ Command Command::AddCommand(const std::string& name, const std::string& descript
   command->callback(std::move(run));
   return Command(*command);
 }
+
+void Command::Group(const std::string& name) { app_->option_defaults()->group(name); }
+
+ProgramInfo Command::Describe() const { return ProgramInfoOf(*app_); }
 
 void Command::Footer(const std::string& text) { app_->footer(text); }
 
@@ -156,15 +243,30 @@ Option Command::AddSize(const std::string& name, uint64_t& value, const std::str
                     ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false)));
 }
 
-bool RunCommandLine(const Program& program, int argc, char** argv) {
-  CLI::App app(program.description);
-  app.require_subcommand(1);
-  app.set_help_all_flag("--help-all", "help of all subcommands");
-  app.set_version_flag("--version", program.version);
-  program.declare(Command(app));
-  if (program.add_common) {
-    for (CLI::App* command : app.get_subcommands(nullptr)) program.add_common(Command(*command));
+int TerminalWidth() {
+  constexpr int kUsual = 100, kLeast = 40, kMost = 120;
+  winsize size{};
+  if (isatty(STDOUT_FILENO) != 1 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 ||
+      size.ws_col == 0) {
+    return kUsual;
   }
+  return std::clamp<int>(size.ws_col, kLeast, kMost);
+}
+
+bool RunCommandLine(const Program& program, int argc, char** argv) {
+  CLI::App app(program.description, "pagefuse");
+  app.require_subcommand(1);
+  app.option_defaults()->group("General");
+  app.set_help_flag("-h,--help", "this help")->group("General");
+  app.set_help_all_flag("--help-all", "the help of all commands");
+  app.set_version_flag("--version", program.version, "version, commit, build and SIMD targets");
+  app.option_defaults()->group("Options");
+  app.footer(ProgramFooter());
+  app.formatter_fn([](const CLI::App* shown, const std::string&, CLI::AppFormatMode mode) {
+    return Help(*shown, mode);
+  });
+  program.declare(Command(app));
+  for (CLI::App* command : app.get_subcommands(nullptr)) AddGeneral(program, *command);
   // What is called before the commands' own callbacks.
   struct NotPrepared {};
   if (program.prepare) {
@@ -172,14 +274,18 @@ bool RunCommandLine(const Program& program, int argc, char** argv) {
       if (!program.prepare()) throw NotPrepared();
     });
   }
+  if (argc == 1) {
+    std::cerr << Help(app, CLI::AppFormatMode::Normal);
+    return false;
+  }
   try {
     app.parse(argc, argv);
   } catch (const NotPrepared&) {
     return true;
   } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error) == 0;
     const std::string unknown = UnknownName(app);
-    if (error.get_exit_code() == 0 || unknown.empty()) return app.exit(error) == 0;
-    std::cerr << unknown << "\nRun with --help or --help-all for more information.\n";
+    TellError(app, unknown.empty() ? error.what() : unknown);
     return false;
   }
   return true;

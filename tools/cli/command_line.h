@@ -16,6 +16,9 @@ class Option;
 
 namespace pagefuse::tools {
 
+struct CommandInfo;
+struct ProgramInfo;
+
 // The numbers that an option takes, both ends included.
 struct Bounds {
   int64_t least = 0;
@@ -27,6 +30,7 @@ class Option {
  public:
   explicit Option(CLI::Option* option) : option_(option) {}
   Option& Required();
+  Option& Optional();
   Option& ShowsDefault();
   Option& Excludes(const Option& other);
 
@@ -42,7 +46,11 @@ class Command {
 
   Command AddCommand(const std::string& name, const std::string& description,
                      std::function<void()> run);
-  // Text behind the options in the help.
+  // The heading of the options that are added from here on.
+  void Group(const std::string& name);
+  // What the program's help and completions are written from.
+  ProgramInfo Describe() const;
+  // Text behind the options in the help, wrapped; a line that begins with a blank stays as it is.
   void Footer(const std::string& text);
 
   Option AddFlag(const std::string& name, bool& value, const std::string& description);
@@ -89,6 +97,9 @@ struct Program {
   // be null.
   std::function<bool()> prepare = {};
 };
+
+// The columns of the terminal behind standard output, within bounds; 100 where there is none.
+int TerminalWidth();
 
 // Reads the command line and runs the command. False if it does not say what to do, of which the
 // user was told; what the command throws passes through.

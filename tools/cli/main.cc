@@ -8,6 +8,8 @@
 
 #include "tools/cli/command.h"
 #include "tools/cli/plugins.h"
+#include "tools/cli/verbosity.h"
+#include "tools/cli/version.h"
 
 #include "pagefuse/base/short_message.h"
 #include "pagefuse/base/str_cat.h"
@@ -19,6 +21,34 @@ int ExitCodeOf(const absl::Status& status) {
                                                       : pagefuse::tools::kWrongInput;
 }
 
+// What to do next, where that is known of a failure.
+std::string HintFor(const absl::Status& status, const std::string& command) {
+  const std::string_view message = pagefuse::StdView(status.message());
+  const auto has = [message](std::string_view text) {
+    return message.find(text) != std::string_view::npos;
+  };
+  if (status.code() == absl::StatusCode::kInternal) {
+    return "this is a fault of pagefuse; a report of it needs the command line and what `pagefuse "
+           "--version` prints";
+  }
+  if (status.code() == absl::StatusCode::kResourceExhausted) {
+    return "--weights int8, a quantised --kv-cache and fewer --cache-tokens take less memory; "
+           "--max-memory sets the limit";
+  }
+  if (has("expected a folder or a graph, got nothing")) {
+    return "a model is a folder with config.json and model.onnx or onnx/, or the graph alone";
+  }
+  if (has("there is no pass ")) return "pagefuse opt --list-passes lists them";
+  if (has("there is no op ")) return "pagefuse ops lists them";
+  if (message.starts_with("--") || message.starts_with("option ")) {
+    return "pagefuse " + command + " --help tells what it takes";
+  }
+  if (status.code() == absl::StatusCode::kUnimplemented && command != "inspect") {
+    return "pagefuse inspect tells of a model what runs and what does not";
+  }
+  return "";
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -27,11 +57,12 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);
   Outcome outcome;
   std::vector<std::string> plugins;
+  bool is_quiet = false, is_verbose = false;
   const Program program = {
       .description =
           "pagefuse rewrites exported decoder graphs into fused ops over a paged KV "
           "cache, and runs them",
-      .version = "pagefuse " PAGEFUSE_VERSION,
+      .version = VersionText(),
       .declare =
           [&outcome](Command app) {
             AddInspectCommand(app, outcome);
@@ -51,10 +82,19 @@ int main(int argc, char** argv) {
             AddDiffCommand(app, outcome);
             AddReportCommand(app, outcome);
             AddExpectCommand(app, outcome);
+            AddCompletionCommand(app, outcome);
+            AddManCommand(app, outcome);
           },
-      .add_common = [&plugins](Command command) { AddPlugins(command, plugins); },
+      .add_common =
+          [&](Command command) {
+            AddPlugins(command, plugins);
+            const Option quiet = command.AddFlag("-q,--quiet", is_quiet, "no figures and notes");
+            command.AddFlag("-v,--verbose", is_verbose, "all figures").Excludes(quiet);
+          },
       .prepare =
-          [&plugins, &outcome] {
+          [&] {
+            if (is_quiet) ChosenVerbosity() = Verbosity::kQuiet;
+            if (is_verbose) ChosenVerbosity() = Verbosity::kVerbose;
             outcome.status = LoadPlugins(plugins);
             return outcome.status.ok();
           },
@@ -73,6 +113,8 @@ int main(int argc, char** argv) {
   if (!outcome.status.ok()) {
     std::cerr << "pagefuse: " << pagefuse::ShortMessage(pagefuse::StdView(outcome.status.message()))
               << "\n";
+    const std::string hint = HintFor(outcome.status, argc > 1 ? argv[1] : "");
+    if (!hint.empty()) std::cerr << "hint: " << hint << "\n";
     return ExitCodeOf(outcome.status);
   }
   return outcome.exit_code;

@@ -1,7 +1,10 @@
 #include "tools/cli/output.h"
 
+#include <cstdlib>
 #include <filesystem>
 #include <system_error>
+
+#include <unistd.h>
 
 #include "pagefuse/base/str_cat.h"
 
@@ -10,6 +13,29 @@ namespace pagefuse::tools {
 std::string JsonText(const nlohmann::ordered_json& json, int indent) {
   return json.dump(indent, ' ', /*ensure_ascii=*/false,
                    nlohmann::ordered_json::error_handler_t::replace);
+}
+
+nlohmann::ordered_json JsonResult(const std::string& command,
+                                  const std::vector<std::string>& models,
+                                  nlohmann::ordered_json results, nlohmann::ordered_json figures) {
+  return {{"command", command},
+          {"version", PAGEFUSE_VERSION},
+          {"models", models},
+          {"results", std::move(results)},
+          {"figures", std::move(figures)}};
+}
+
+bool ErrorsAreOnTerminal() { return isatty(STDERR_FILENO) == 1; }
+
+std::string Dim(const std::string& text) {
+  const auto set = [](const char* name) {
+    const char* value = std::getenv(name);
+    return value != nullptr && *value != '\0';
+  };
+  const char* terminal = std::getenv("TERM");
+  const bool shows = terminal != nullptr && std::string_view(terminal) != "dumb";
+  if (!ErrorsAreOnTerminal() || !shows || set("NO_COLOR")) return text;
+  return StrCat("\033[2m", text, "\033[0m");
 }
 
 absl::Status MakeFolder(const std::string& path) {

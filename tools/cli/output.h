@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "nlohmann/json.hpp"
@@ -12,6 +13,18 @@ namespace pagefuse::tools {
 // The JSON as text, on one line unless `indent` is 0 or more. Names in models are bytes of any
 // kind: what is no UTF-8 comes out as U+FFFD, since JSON can hold nothing else.
 std::string JsonText(const nlohmann::ordered_json& json, int indent = -1);
+
+// What a command found, in the one shape that all have (docs/results.schema.json): the command, the
+// version, the models that were given, a list of results, and figures of all of them.
+nlohmann::ordered_json JsonResult(const std::string& command,
+                                  const std::vector<std::string>& models,
+                                  nlohmann::ordered_json results, nlohmann::ordered_json figures);
+
+// The text for the error stream, dim where that is a terminal which shows it so (NO_COLOR, TERM).
+std::string Dim(const std::string& text);
+
+// Whether the error stream is a terminal.
+bool ErrorsAreOnTerminal();
 
 // Makes the folder, those above it too; fine if it is there. InvalidArgument with the path
 // and the system's reason.

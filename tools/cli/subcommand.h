@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "tools/cli/command.h"
+#include "tools/cli/model_argument.h"
 
 namespace pagefuse::tools {
 
@@ -25,11 +26,6 @@ Command AddSubcommand(Command app, Outcome& outcome, const Described& what,
                       std::shared_ptr<Flags> flags, Result (*run)(const Flags&)) {
   return app.AddCommand(what.name, what.description,
                         [flags, run, &outcome] { Conclude(run(*flags), outcome); });
-}
-
-// The model that a command is about.
-inline void AddModelArgument(Command command, std::string& model) {
-  command.AddText("model", model, "ONNX model, protobuf or text; - for standard input").Required();
 }
 
 }  // namespace pagefuse::tools

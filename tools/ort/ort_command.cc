@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "tools/cli/command.h"
+#include "tools/cli/model_argument.h"
 #include "tools/cli/output.h"
 #include "tools/ort/ort_comparison.h"
 #include "tools/ort/ort_custom_ops.h"
@@ -30,7 +31,8 @@ using Json = nlohmann::ordered_json;
 constexpr std::string_view kMicrosoftDomain = "com.microsoft";
 
 struct Flags {
-  std::string model, runtime, library;
+  ModelFlags model;
+  std::string runtime, library;
   std::vector<std::string> config;
   bool no_library = false, no_bind = false, json = false;
   int threads = 1, repeat = 1;
@@ -156,12 +158,13 @@ absl::Status KeepApart(OrtSessionOptions& options, const TemporaryFolder& folder
 absl::StatusOr<Result> RunBoth(const Flags& flags) {
   const TemporaryFolder folder;
   PF_ASSIGN_OR_RETURN(std::shared_ptr<OrtLibrary> runtime, OrtLibrary::Load(flags.runtime));
-  PF_ASSIGN_OR_RETURN(Model model, ReadModel(flags.model));
+  PF_ASSIGN_OR_RETURN(const ModelFolder found, FindModel(flags.model));
+  PF_ASSIGN_OR_RETURN(Model model, ReadModel(found.graph));
   PF_ASSIGN_OR_RETURN(OrtSessionOptions options, OptionsOf(flags, model));
   Result result;
   result.comparison = OrtComparison(ModelTolerance(model) > kTolerance);
   PF_RETURN_IF_ERROR(KeepApart(options, folder));
-  PF_ASSIGN_OR_RETURN(auto session, OrtSession::Create(runtime, flags.model, options));
+  PF_ASSIGN_OR_RETURN(auto session, OrtSession::Create(runtime, found.graph, options));
   if (!options.custom_ops.empty()) {
     result.library = std::filesystem::path(options.custom_ops).filename().string();
     PF_ASSIGN_OR_RETURN(result.ops, LookAtCustomOps(options.custom_ops, options.config));
@@ -281,7 +284,7 @@ void AddOrtCommand(Command app, Outcome& outcome) {
   auto flags = std::make_shared<Flags>();
   Command command = app.AddCommand("ort", "runs a file in ONNX Runtime and here, and compares",
                                    [flags, &outcome] { outcome.status = Ort(*flags); });
-  command.AddText("model", flags->model, "ONNX model").Required();
+  AddModelArgument(command, flags->model);
   command.AddText("--ort", flags->runtime, "libonnxruntime.so.1 of release 1.17 or newer");
   const Option library =
       command.AddText("--library", flags->library,

@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "tools/cli/cache_flags.h"
 #include "tools/cli/command.h"
+#include "tools/cli/model_argument.h"
 #include "tools/cli/progress_line.h"
 #include "tools/run/bench_table.h"
 
@@ -21,10 +22,12 @@ namespace pagefuse::tools {
 namespace {
 
 struct Flags {
-  std::string model, graph, format = "text", check_paging = "once";
+  ModelFlags model;
+  std::string format = "text", check_paging = "once";
   std::vector<std::string> prompts = {"512"}, generated = {"128"}, depths = {"0"}, batches = {"1"};
   std::vector<std::string> caches, weights = {"float32"};
   int64_t repetitions = 5;
+  bool json = false;
   EngineOptions engine;
   SessionFlags session;
 };
@@ -196,7 +199,7 @@ absl::Status RunOne(const Flags& flags, const ModelFolder& folder, const Plan& p
     std::cerr << "pagefuse: NOT PAGED: " << ShortMessage(decoder->why_not_paged()) << "\n";
   if (engine != nullptr && decoder->verdict()) PrintVerdict(*decoder->verdict());
   BenchRow row;
-  row.model = flags.model;
+  row.model = flags.model.path;
   row.weights = flags.session.weights.format;
   row.cache = engine ? engine->cache_settings().format : "not paged";
   row.load_seconds = absl::ToDoubleSeconds(absl::Now() - start);
@@ -204,7 +207,7 @@ absl::Status RunOne(const Flags& flags, const ModelFolder& folder, const Plan& p
 }
 
 absl::Status RunBench(Flags flags) {
-  PF_ASSIGN_OR_RETURN(const ModelFolder folder, OpenModelFolder(flags.model, flags.graph));
+  PF_ASSIGN_OR_RETURN(const ModelFolder folder, FindModel(flags.model));
   PF_ASSIGN_OR_RETURN(const Plan plan, MakePlan(flags, folder.config));
   flags.engine.max_sequences = std::max(flags.engine.max_sequences, Largest(plan.batches));
   flags.engine.share_prefixes = false;  // every prompt is computed
@@ -217,7 +220,8 @@ absl::Status RunBench(Flags flags) {
       PF_RETURN_IF_ERROR(RunOne(flags, folder, plan, rows));
     }
   }
-  PF_ASSIGN_OR_RETURN(const std::string table, BenchTable(rows, flags.format));
+  PF_ASSIGN_OR_RETURN(const std::string table,
+                      BenchTable(rows, flags.json ? "json" : flags.format));
   std::cout << table;
   return absl::OkStatus();
 }
@@ -228,8 +232,7 @@ void AddBenchCommand(Command app, Outcome& outcome) {
   auto flags = std::make_shared<Flags>();
   Command command = app.AddCommand("bench", "measures how fast a model reads prompts and generates",
                                    [flags, &outcome] { outcome.status = RunBench(*flags); });
-  command.AddText("model", flags->model, "a model's folder, or the graph of a decoder").Required();
-  command.AddText("--graph", flags->graph, "which of several graphs of a folder");
+  AddModelArgument(command, flags->model);
   command
       .AddList("-p,--prompt-tokens", flags->prompts, "lengths of prompts, with commas; 0 for none")
       .ShowsDefault();
@@ -247,7 +250,9 @@ void AddBenchCommand(Command app, Outcome& outcome) {
       .AddNumber("-r,--repetitions", flags->repetitions, {1, 1000},
                  "runs of each, behind one that warms up")
       .ShowsDefault();
-  command.AddText("--format", flags->format, "text, md, csv or json").ShowsDefault();
+  const Option format =
+      command.AddText("--format", flags->format, "text, md, csv or json").ShowsDefault();
+  command.AddFlag("--json", flags->json, "as --format json").Excludes(format);
   AddCheckPagingFlag(command, flags->check_paging);
   command
       .AddNumber("--max-tokens-per-step", flags->engine.max_tokens_per_step, {1, kMaxInt32},

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "tools/cli/command.h"
 #include "tools/cli/output.h"
 
 #include "pagefuse/base/str_cat.h"
@@ -106,7 +107,10 @@ std::string Json(const std::vector<BenchRow>& rows) {
                     {"deviation", spread.deviation},
                     {"tokens_per_second", row.tokens_per_second}});
   }
-  return JsonText(list, 1) + "\n";
+  std::vector<std::string> models;
+  if (!rows.empty()) models.push_back(rows[0].model);
+  const nlohmann::ordered_json figures = {{"peak_memory_bytes", PeakMemoryBytes()}};
+  return JsonText(JsonResult("bench", models, std::move(list), figures), 2) + "\n";
 }
 
 }  // namespace

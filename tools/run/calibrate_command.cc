@@ -4,6 +4,7 @@
 
 #include "nlohmann/json.hpp"
 #include "tools/cli/command.h"
+#include "tools/cli/model_argument.h"
 #include "tools/cli/output.h"
 #include "tools/cli/prompts.h"
 
@@ -18,7 +19,8 @@ namespace {
 constexpr float kLargestE4M3 = 448;
 
 struct Flags {
-  std::string model, prompts, output;
+  ModelFlags model;
+  std::string prompts, output;
   int64_t max_tokens_per_step = 512;
   SessionFlags session;
 };
@@ -38,11 +40,11 @@ absl::Status Calibrate(const Flags& flags) {
   PagedModelOptions options;
   PF_ASSIGN_OR_RETURN(options.session, MakeSessionOptions(flags.session));
   if (!flags.output.empty()) PF_RETURN_IF_ERROR(CheckNewFile(flags.output));
-  PF_ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(flags.model));
-  PF_ASSIGN_OR_RETURN(Model model, ReadModel(flags.model));
+  PF_ASSIGN_OR_RETURN(const ModelFolder folder, FindModel(flags.model));
+  PF_ASSIGN_OR_RETURN(Model model, ReadModel(folder.graph));
   PF_ASSIGN_OR_RETURN(auto paged, PagedModel::Create(std::move(model), options));
   PF_ASSIGN_OR_RETURN(const std::vector<std::vector<int64_t>> prompts,
-                      ReadPrompts(flags.prompts, config, paged->vocabulary()));
+                      ReadPrompts(flags.prompts, folder.config, paged->vocabulary()));
   PF_ASSIGN_OR_RETURN(const std::vector<CacheRange> ranges,
                       MeasureCacheRanges(*paged, prompts, flags.max_tokens_per_step));
   const std::string text = JsonText(ScalesOf(ranges), 2) + "\n";
@@ -57,7 +59,7 @@ void AddCalibrateCommand(Command app, Outcome& outcome) {
   auto flags = std::make_shared<Flags>();
   Command command = app.AddCommand("calibrate", "measures scales for a cache in fp8_per_tensor",
                                    [flags, &outcome] { outcome.status = Calibrate(*flags); });
-  command.AddText("model", flags->model, "ONNX model of a decoder").Required();
+  AddModelArgument(command, flags->model);
   command
       .AddText("--prompts", flags->prompts,
                "a file with a prompt a line: token ids with commas, or text for byte vocabularies")

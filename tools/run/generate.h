@@ -11,6 +11,7 @@
 #include "tools/cli/answers.h"
 #include "tools/cli/cache_flags.h"
 #include "tools/cli/command.h"
+#include "tools/cli/model_argument.h"
 #include "tools/run/profile.h"
 
 #include "pagefuse/runtime/decoder.h"
@@ -29,7 +30,7 @@ void AddSamplingFlags(Command command, SamplingFlags& flags);
 absl::StatusOr<SamplingOptions> MakeSampling(const SamplingFlags& flags, SamplingOptions sampling);
 
 struct GenerateFlags {
-  std::string model, graph;
+  ModelFlags model;
   std::vector<std::string> prompt_ids, prompts, stops;
   std::string prompt_file, system, chat_template, check_paging = "once";
   std::optional<std::string> forced_ids;
@@ -54,12 +55,13 @@ struct GenerateSetup {
   std::shared_ptr<const TextModel> texts;
   std::shared_ptr<const Tokenizer> tokenizer;
   SamplingOptions sampling;
+  std::vector<std::string> prompt_texts;           // of --prompt, --prompt-file and a pipe
   std::vector<std::vector<int64_t>> prompt_ids;    // of --prompt-ids
   std::optional<std::vector<int64_t>> forced_ids;  // of --forced-ids
   std::vector<int64_t> stop_tokens;                // special tokens that --stop names
 };
 
-// Reads the ids of the flags, and opens the model's folder and its texts, all that is to be had without
+// Reads texts and ids of the flags and of a pipe, and opens the model's folder and its texts, all that is to be had without
 // the graph.
 absl::StatusOr<GenerateSetup> OpenSetup(const GenerateFlags& flags);
 // A vocabulary of 256 tokens without a tokenizer is one of bytes. InvalidArgument where a flag gives
@@ -81,14 +83,15 @@ Request MakeRequest(const GenerateFlags& flags, const GenerateSetup& setup,
 // Talks over the terminal, or with the lines of a pipe, until the input ends.
 absl::Status Chat(const GenerateFlags& flags, const GenerateSetup& setup, Decoder& decoder);
 
-// The completions and the figures as one object.
-nlohmann::ordered_json GenerateReport(const GenerateFlags& flags, const Decoder& decoder,
-                                      const std::vector<Request>& requests,
-                                      const std::vector<Completion>& completions,
-                                      const Answers& answers);
+// The completions, a list of objects.
+nlohmann::ordered_json GenerateResults(const std::vector<Request>& requests,
+                                       const std::vector<Completion>& completions,
+                                       const Answers& answers);
 // Speeds, cache and graph.
 nlohmann::ordered_json GenerateFigures(const GenerateFlags& flags, const Decoder& decoder);
-// The same for people, on the error stream.
+// The same for people, on the error stream: all with --verbose, else one dim line on a terminal.
 void PrintFigures(const Decoder& decoder, const nlohmann::ordered_json& figures);
+// Whether that line is printed.
+bool PrintsFiguresLine();
 
 }  // namespace pagefuse::tools

@@ -1,10 +1,13 @@
 // pagefuse generate: prompts in, text or tokens out, through the fused graph.
+#include <algorithm>
+#include <chrono>
 #include <iostream>
 #include <memory>
 #include <optional>
 
 #include "tools/cli/output.h"
 #include "tools/cli/progress_line.h"
+#include "tools/cli/verbosity.h"
 #include "tools/run/generate.h"
 
 #include "pagefuse/base/new_file.h"
@@ -16,6 +19,8 @@
 
 namespace pagefuse::tools {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 // The rows of logits by which each new token was chosen, [steps, vocabulary].
 absl::Status WriteLogits(const Completion& completion, const std::string& path) {
@@ -122,15 +127,42 @@ class PrefillProgress {
 };
 
 // Answers that did not come as they were made.
-void PrintAnswers(const Answers& answers, const std::vector<Completion>& completions) {
+void PrintAnswers(const GenerateFlags& flags, const Answers& answers,
+                  const std::vector<Completion>& completions) {
+  // Where there is a text, its tokens are figures, but for who asks in tokens.
+  const bool asked = !flags.prompt_ids.empty() && ChosenVerbosity() != Verbosity::kQuiet;
+  const bool tells_tokens = asked || ChosenVerbosity() == Verbosity::kVerbose;
   const bool several = completions.size() > 1;
   for (size_t i = 0; i < completions.size(); ++i) {
     if (several) std::cout << "[" << i << "] ";
     if (answers.has_text() && several) std::cout << answers.text(i);
     if (answers.has_text() && !answers.text(i).ends_with('\n')) std::cout << "\n";
+    if (answers.has_text() && !tells_tokens) continue;
     auto& tokens = answers.has_text() ? std::cerr : std::cout;
     tokens << "tokens: " << JsonText(nlohmann::ordered_json(completions[i].tokens)) << "\n";
   }
+}
+
+// With --warm-up as long prompts as will come. A line of figures is measured behind a few tokens, which
+// find what is slow but once, as weights that are on disk.
+absl::Status WarmUp(const GenerateFlags& flags, Decoder& decoder,
+                    const std::vector<Request>& requests) {
+  if (flags.warm_up) return decoder.WarmUp(requests);
+  if (flags.json || !PrintsFiguresLine()) return absl::OkStatus();
+  constexpr size_t kFew = 16;
+  Request few = requests.front();
+  few.prompt.resize(std::min(few.prompt.size(), kFew));
+  few.forced.clear();
+  few.samples = 1;
+  return decoder.WarmUp({few});
+}
+
+int64_t NewTokensOf(const std::vector<Completion>& completions) {
+  int64_t tokens = 0;
+  for (const Completion& completion : completions) {
+    tokens += static_cast<int64_t>(completion.tokens.size());
+  }
+  return tokens;
 }
 
 absl::StatusOr<std::unique_ptr<Decoder>> LoadDecoder(const GenerateFlags& flags,
@@ -172,26 +204,37 @@ absl::Status Complete(const GenerateFlags& flags, const GenerateSetup& setup, De
     std::cerr << "pagefuse: request " << i << " runs as the graph was exported: " << why << "\n";
   }
   Answers answers(count, setup.tokenizer, flags.stops, output);
-  if (flags.warm_up) PF_RETURN_IF_ERROR(decoder.WarmUp(requests));
-  PF_ASSIGN_OR_RETURN(
-      const std::vector<Completion> completions,
-      decoder.Generate(requests, [&](const NewToken& token) { return answers.Take(token); }));
+  PF_RETURN_IF_ERROR(WarmUp(flags, decoder, requests));
+  const auto start = Clock::now();
+  std::optional<Clock::time_point> first;
+  PF_ASSIGN_OR_RETURN(const std::vector<Completion> completions,
+                      decoder.Generate(requests, [&](const NewToken& token) {
+                        if (!first) first = Clock::now();
+                        return answers.Take(token);
+                      }));
   answers.Finish();
   // What was asked of the logits needs all of them.
   if (flags.logit_error || !flags.logits_out.empty()) PF_RETURN_IF_ERROR(FirstError(completions));
   if (!flags.logits_out.empty()) PF_RETURN_IF_ERROR(WriteLogits(completions[0], flags.logits_out));
-  nlohmann::ordered_json json = GenerateReport(flags, decoder, requests, completions, answers);
+  nlohmann::ordered_json figures = GenerateFigures(flags, decoder);
+  figures["new_tokens"] = NewTokensOf(completions);
+  if (first) {
+    figures["seconds_to_first_token"] = std::chrono::duration<double>(*first - start).count();
+  }
   if (flags.logit_error) {
-    PF_ASSIGN_OR_RETURN(json["max_logit_error"],
+    PF_ASSIGN_OR_RETURN(figures["max_logit_error"],
                         LogitError(*std::move(kept), flags.engine, requests, completions));
   }
   if (flags.json) {
-    std::cout << JsonText(json) << "\n";
+    nlohmann::ordered_json results = GenerateResults(requests, completions, answers);
+    std::cout << JsonText(JsonResult("generate", {flags.model.path}, std::move(results),
+                                     std::move(figures)))
+              << "\n";
     return FirstError(completions);
   }
-  PrintAnswers(answers, completions);
+  PrintAnswers(flags, answers, completions);
   std::cout << std::flush;
-  PrintFigures(decoder, json);
+  PrintFigures(decoder, figures);
   return FirstError(completions);
 }
 

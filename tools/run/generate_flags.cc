@@ -8,21 +8,17 @@ namespace {
 
 // What is read.
 void AddPromptFlags(Command command, GenerateFlags& flags) {
-  command
-      .AddText(
-          "model", flags.model,
-          "a model's folder (Hugging Face's layout, or ONNX Runtime GenAI's), or the graph of a decoder; - for "
-          "standard input")
-      .Required();
-  command.AddText("--graph", flags.graph,
-                  "which of several graphs of a folder; model.onnx if there is one");
+  AddModelArgument(command, flags.model);
   command.AddTexts(
       "--prompt-ids", flags.prompt_ids,
       "token ids with commas, or @FILE of them; several times for several prompts in one batch");
   command.AddTexts(
       "--prompt", flags.prompts,
       "text, for models with a tokenizer.json and byte vocabularies; several times for several in one batch");
-  command.AddText("--prompt-file", flags.prompt_file, "a file with the text");
+  command.AddText(
+      "--prompt-file", flags.prompt_file,
+      "a file with the text; - for standard input, which is read also where no prompt is "
+      "given and it is no terminal");
   command.AddFlag(
       "--chat", flags.chat,
       "a conversation: questions from the terminal or line by line from a pipe, by the chat template");
@@ -47,7 +43,9 @@ void AddAnswerFlags(Command command, GenerateFlags& flags) {
       "--stop", flags.stops,
       "text that ends an answer and is not part of it, or the name of a special token; up "
       "to 16 times");
+  command.Group("Sampling");
   AddSamplingFlags(command, flags.sampling);
+  command.Group("Answers");
   command.AddNumber("--n", flags.samples, {1, 16}, "answers to each prompt, which is computed once")
       .ShowsDefault();
   command.AddFlag("--no-shared-prefixes", flags.no_shared_prefixes,
@@ -92,8 +90,11 @@ void AddEngineFlags(Command command, GenerateFlags& flags) {
 }  // namespace
 
 void AddGenerateFlags(Command command, GenerateFlags& flags) {
+  command.Group("Prompts");
   AddPromptFlags(command, flags);
+  command.Group("Answers");
   AddAnswerFlags(command, flags);
+  command.Group("Cache");
   AddEngineFlags(command, flags);
   AddSessionFlags(command, flags.session);
   AddLoadFlags(command, flags.session);

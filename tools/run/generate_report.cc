@@ -1,7 +1,9 @@
 // What `pagefuse generate` tells at its end.
 #include <iostream>
 
+#include "absl/strings/str_format.h"
 #include "tools/cli/output.h"
+#include "tools/cli/verbosity.h"
 #include "tools/run/generate.h"
 
 #include "pagefuse/base/str_cat.h"
@@ -69,26 +71,42 @@ Json GenerateFigures(const GenerateFlags& flags, const Decoder& decoder) {
   return json;
 }
 
-Json GenerateReport(const GenerateFlags& flags, const Decoder& decoder,
-                    const std::vector<Request>& requests,
-                    const std::vector<Completion>& completions, const Answers& answers) {
-  Json json;
-  std::vector<Json> items;
+Json GenerateResults(const std::vector<Request>& requests,
+                     const std::vector<Completion>& completions, const Answers& answers) {
+  Json items = Json::array();
   for (const Request& request : requests) {
     for (int64_t sample = 0; sample < request.samples; ++sample) {
       items.push_back(CompletionJson(items.size(), request, completions[items.size()], answers));
     }
   }
-  if (items.size() == 1) {
-    json = items[0];
-  } else {
-    json["completions"] = items;
-  }
-  json.update(GenerateFigures(flags, decoder));
-  return json;
+  return items;
 }
 
-void PrintFigures(const Decoder& decoder, const Json& json) {
+namespace {
+
+// "2523", "7.4"
+std::string Rate(double rate) { return absl::StrFormat(rate < 100 ? "%.1f" : "%.0f", rate); }
+
+// "43 ms", "1.2 s"
+std::string Duration(double seconds) {
+  return seconds < 1 ? absl::StrFormat("%.0f ms", seconds * 1e3)
+                     : absl::StrFormat("%.1f s", seconds);
+}
+
+std::string FiguresLine(const Json& figures) {
+  const int64_t tokens = figures.value("new_tokens", figures["decode_tokens"].get<int64_t>());
+  std::string text = StrCat(tokens, tokens == 1 ? " token" : " tokens");
+  if (figures["decode_tokens"] > 0) {
+    StrAppend(&text, ", ", Rate(figures["decode_tokens_per_second"].get<double>()), " a second");
+  }
+  if (figures.contains("seconds_to_first_token")) {
+    StrAppend(&text, ", the first after ",
+              Duration(figures["seconds_to_first_token"].get<double>()));
+  }
+  return text;
+}
+
+void PrintAllFigures(const Decoder& decoder, const Json& json) {
   std::cerr << "fused: " << JoinCounts(CountOps(*decoder.session().model().graph, "pagefuse"))
             << "\n";
   std::cerr << "graph: " << json["nodes"] << " nodes\n";
@@ -115,6 +133,15 @@ void PrintFigures(const Decoder& decoder, const Json& json) {
     std::cerr << "logits: " << json["max_logit_error"] << " at most from an unquantised cache "
               << "and the weights of the file\n";
   }
+}
+
+}  // namespace
+
+bool PrintsFiguresLine() { return ChosenVerbosity() == Verbosity::kUsual && ErrorsAreOnTerminal(); }
+
+void PrintFigures(const Decoder& decoder, const Json& figures) {
+  if (ChosenVerbosity() == Verbosity::kVerbose) return PrintAllFigures(decoder, figures);
+  if (PrintsFiguresLine()) std::cerr << Dim(FiguresLine(figures)) << "\n";
 }
 
 }  // namespace pagefuse::tools

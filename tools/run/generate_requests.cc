@@ -1,6 +1,9 @@
 // What `pagefuse generate` asks of the decoder: prompts, stops and lengths.
 #include <ctime>
 #include <iostream>
+#include <iterator>
+
+#include <unistd.h>
 
 #include "tools/cli/prompts.h"
 #include "tools/run/generate.h"
@@ -9,6 +12,7 @@
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/onnx/onnx_io.h"
 #include "pagefuse/text/model/stop_match.h"
+#include "pagefuse/text/utf8.h"
 
 namespace pagefuse::tools {
 
@@ -75,13 +79,50 @@ absl::Status TakeIds(const GenerateFlags& flags, GenerateSetup& setup) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<std::string>> PromptTexts(const GenerateFlags& flags) {
-  std::vector<std::string> texts = flags.prompts;
-  if (!flags.prompt_file.empty()) {
-    PF_ASSIGN_OR_RETURN(std::string text, ReadFile(flags.prompt_file));
-    texts.push_back(std::move(text));
+absl::StatusOr<std::string> PromptFromStandardInput() {
+  std::string text((std::istreambuf_iterator<char>(std::cin)), std::istreambuf_iterator<char>());
+  // `echo` and editors end the last line, which is no part of a question.
+  if (text.ends_with('\n')) text.pop_back();
+  return text;
+}
+
+// A prompt that says nothing or is no text is refused before anything is opened.
+absl::Status CheckPrompt(const std::string& text, const std::string& source) {
+  if (text.empty()) {
+    return absl::InvalidArgumentError(StrCat(source, ": expected a text, got none"));
   }
-  return texts;
+  const std::optional<size_t> broken = FirstBrokenByte(text);
+  if (!broken) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      StrCat(source, ": expected UTF-8, byte ", *broken, " is not part of a character"));
+}
+
+// What is typed on a terminal is a conversation's (--chat), what a pipe has is a prompt.
+bool ReadsPipe(const GenerateFlags& flags) {
+  const bool given = flags.chat || !flags.prompts.empty() || !flags.prompt_ids.empty() ||
+                     !flags.prompt_file.empty();
+  return !given && flags.model.path != "-" && isatty(STDIN_FILENO) != 1;
+}
+
+absl::Status TakeTexts(const GenerateFlags& flags, GenerateSetup& setup) {
+  for (const std::string& text : flags.prompts) {
+    PF_RETURN_IF_ERROR(CheckPrompt(text, "--prompt"));
+    setup.prompt_texts.push_back(text);
+  }
+  if (flags.prompt_file == "-" || ReadsPipe(flags)) {
+    if (flags.model.path == "-") {
+      return absl::InvalidArgumentError(
+          "--prompt-file -: standard input has the model, expected one of both there");
+    }
+    PF_ASSIGN_OR_RETURN(const std::string text, PromptFromStandardInput());
+    PF_RETURN_IF_ERROR(CheckPrompt(text, "prompt from standard input"));
+    setup.prompt_texts.push_back(text);
+  } else if (!flags.prompt_file.empty()) {
+    PF_ASSIGN_OR_RETURN(const std::string text, ReadFile(flags.prompt_file));
+    PF_RETURN_IF_ERROR(CheckPrompt(text, StrCat("--prompt-file \"", flags.prompt_file, "\"")));
+    setup.prompt_texts.push_back(text);
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<int64_t>> EncodeText(const GenerateFlags& flags,
@@ -111,11 +152,8 @@ absl::Status ForceTokens(const std::vector<int64_t>& ids, std::vector<Request>& 
 absl::StatusOr<GenerateSetup> OpenSetup(const GenerateFlags& flags) {
   GenerateSetup setup;
   PF_RETURN_IF_ERROR(TakeIds(flags, setup));
-  if (flags.model == "-") {
-    setup.folder.graph = flags.model;  // a model from standard input has no files beside it
-  } else {
-    PF_ASSIGN_OR_RETURN(setup.folder, OpenModelFolder(flags.model, flags.graph));
-  }
+  PF_RETURN_IF_ERROR(TakeTexts(flags, setup));
+  PF_ASSIGN_OR_RETURN(setup.folder, FindModel(flags.model));
   for (const std::string& line : setup.folder.config.contradictions) {
     std::cerr << "pagefuse: " << line << "\n";
   }
@@ -158,8 +196,7 @@ absl::StatusOr<std::vector<Request>> MakeRequests(const GenerateFlags& flags,
   for (const std::vector<int64_t>& ids : setup.prompt_ids) {
     requests.push_back(MakeRequest(flags, setup, ids));
   }
-  PF_ASSIGN_OR_RETURN(const std::vector<std::string> texts, PromptTexts(flags));
-  for (const std::string& text : texts) {
+  for (const std::string& text : setup.prompt_texts) {
     PF_ASSIGN_OR_RETURN(std::vector<int64_t> ids, EncodeText(flags, setup, text));
     if (ids.empty()) {
       return absl::InvalidArgumentError(
@@ -169,7 +206,8 @@ absl::StatusOr<std::vector<Request>> MakeRequests(const GenerateFlags& flags,
     requests.push_back(MakeRequest(flags, setup, std::move(ids)));
   }
   if (requests.empty()) {
-    return absl::InvalidArgumentError("no prompt: use --prompt, --prompt-ids or --chat");
+    return absl::InvalidArgumentError(
+        "no prompt: use --prompt, --prompt-file, --prompt-ids, a pipe or --chat");
   }
   if (setup.forced_ids) PF_RETURN_IF_ERROR(ForceTokens(*setup.forced_ids, requests));
   for (Request& request : requests) {

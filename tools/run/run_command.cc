@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "tools/cli/command.h"
+#include "tools/cli/model_argument.h"
 #include "tools/cli/output.h"
 #include "tools/run/profile.h"
 
@@ -18,7 +19,8 @@ namespace pagefuse::tools {
 namespace {
 
 struct Flags {
-  std::string model, output_dir;
+  ModelFlags model;
+  std::string output_dir;
   std::vector<std::string> inputs;
   bool fuse = false, print_kernels = false, warm_up = false;
   int iterations = 1;
@@ -104,8 +106,7 @@ void AddRunCommand(Command app, Outcome& outcome) {
   auto flags = std::make_shared<Flags>();
   Command command = app.AddCommand("run", "executes a model",
                                    [flags, &outcome] { outcome.status = Run(*flags); });
-  command.AddText("model", flags->model, "ONNX model, protobuf or text; - for standard input")
-      .Required();
+  AddModelArgument(command, flags->model);
   command.AddTexts("-i,--input", flags->inputs, "a serialised tensor, as [NAME=]FILE.pb");
   command.AddText("-o,--output-dir", flags->output_dir, "folder for output_N.pb");
   command.AddFlag("--fuse", flags->fuse, "run the passes that keep inputs and outputs first");
