@@ -32,4 +32,8 @@ struct ModelFolder {
 // name file and key.
 absl::StatusOr<ModelFolder> OpenModelFolder(const std::string& path, const std::string& graph = "");
 
+// What lies beside a graph alone, tokenizer and chat template; there need be no graph. `path` is such a
+// folder, or a file in it. NotFound without a tokenizer.json.
+absl::StatusOr<ModelFolder> OpenTokenizerFolder(const std::string& path);
+
 }  // namespace pagefuse

@@ -8,6 +8,7 @@
 
 #include "tools/cli/command.h"
 #include "tools/cli/plugins.h"
+#include "tools/cli/progress_line.h"
 
 #include "pagefuse/base/short_message.h"
 #include "pagefuse/base/str_cat.h"
@@ -41,6 +42,8 @@ int main(int argc, char** argv) {
             AddGenerateCommand(app, outcome);
             AddBenchCommand(app, outcome);
             AddCalibrateCommand(app, outcome);
+            AddTokenizeCommand(app, outcome);
+            AddDetokenizeCommand(app, outcome);
             AddOpsCommand(app, outcome);
             AddOrtCommand(app, outcome);
             AddPluginCommand(app, outcome);
@@ -60,6 +63,7 @@ int main(int argc, char** argv) {
           },
   };
   try {
+    const ProgressLine progress;
     if (!RunCommandLine(program, argc, argv)) return kWrongInput;
   } catch (const std::bad_alloc&) {
     outcome.status = absl::ResourceExhaustedError("out of memory");

@@ -8,9 +8,9 @@
 #include "absl/time/clock.h"
 #include "tools/cli/cache_flags.h"
 #include "tools/cli/command.h"
-#include "tools/cli/progress_line.h"
 #include "tools/run/bench_table.h"
 
+#include "pagefuse/base/progress.h"
 #include "pagefuse/base/short_message.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
@@ -162,10 +162,12 @@ class Bench {
 
   absl::Status Measure(const std::vector<Request>& requests, BenchRow row,
                        std::vector<BenchRow>& rows) {
-    ProgressLine progress;
-    progress.Show(StrCat(row.weights, ", ", row.cache, ", batch ", row.batch, ", ", row.test));
+    ProgressStage progress(
+        StrCat(row.weights, ", ", row.cache, ", batch ", row.batch, ", ", row.test),
+        flags_.repetitions);
     PF_RETURN_IF_ERROR(decoder_.WarmUp(requests));
     for (int64_t i = 0; i < flags_.repetitions; ++i) {
+      progress.Reach(i);
       PF_ASSIGN_OR_RETURN(row.tokens_per_second.emplace_back(),
                           TokensPerSecond(requests, row.depth > 0));
     }

@@ -13,6 +13,7 @@
 #include "tools/cli/command.h"
 #include "tools/run/profile.h"
 
+#include "pagefuse/base/progress.h"
 #include "pagefuse/runtime/decoder.h"
 #include "pagefuse/runtime/model_folder.h"
 #include "pagefuse/text/model/text_model.h"
@@ -27,6 +28,17 @@ struct SamplingFlags {
 void AddSamplingFlags(Command command, SamplingFlags& flags);
 // The model's own way, with what the flags say. InvalidArgument naming the flag.
 absl::StatusOr<SamplingOptions> MakeSampling(const SamplingFlags& flags, SamplingOptions sampling);
+
+// Shows how much of the prompts has been read, until all is or the first new token is there.
+class PrefillProgress {
+ public:
+  void Begin(size_t tokens);
+  void Add(const EngineStep& step);
+  void End() { stage_.reset(); }
+
+ private:
+  std::optional<ProgressStage> stage_;
+};
 
 struct GenerateFlags {
   std::string model, graph;
@@ -59,6 +71,8 @@ struct GenerateSetup {
   std::vector<int64_t> stop_tokens;                // special tokens that --stop names
 };
 
+// The files of a folder that say something of texts.
+TextFiles TextFilesOf(const ModelFolder& folder);
 // Reads the ids of the flags, and opens the model's folder and its texts, all that is to be had without
 // the graph.
 absl::StatusOr<GenerateSetup> OpenSetup(const GenerateFlags& flags);
@@ -82,7 +96,8 @@ Request MakeRequest(const GenerateFlags& flags, const GenerateSetup& setup,
                     std::vector<int64_t> prompt);
 
 // Talks over the terminal, or with the lines of a pipe, until the input ends.
-absl::Status Chat(const GenerateFlags& flags, const GenerateSetup& setup, Decoder& decoder);
+absl::Status Chat(const GenerateFlags& flags, const GenerateSetup& setup, Decoder& decoder,
+                  PrefillProgress& progress);
 
 // The completions and the figures as one object.
 nlohmann::ordered_json GenerateReport(const GenerateFlags& flags, const Decoder& decoder,
