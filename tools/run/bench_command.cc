@@ -10,6 +10,7 @@
 #include "tools/cli/command.h"
 #include "tools/run/bench_table.h"
 
+#include "pagefuse/base/new_file.h"
 #include "pagefuse/base/progress.h"
 #include "pagefuse/base/short_message.h"
 #include "pagefuse/base/status_macros.h"
@@ -21,7 +22,7 @@ namespace pagefuse::tools {
 namespace {
 
 struct Flags {
-  std::string model, graph, format = "text", check_paging = "once";
+  std::string model, graph, html, format = "text", check_paging = "once";
   std::vector<std::string> prompts = {"512"}, generated = {"128"}, depths = {"0"}, batches = {"1"};
   std::vector<std::string> caches, weights = {"float32"};
   int64_t repetitions = 5;
@@ -208,6 +209,7 @@ absl::Status RunOne(const Flags& flags, const ModelFolder& folder, const Plan& p
 absl::Status RunBench(Flags flags) {
   PF_ASSIGN_OR_RETURN(const ModelFolder folder, OpenModelFolder(flags.model, flags.graph));
   PF_ASSIGN_OR_RETURN(const Plan plan, MakePlan(flags, folder.config));
+  if (!flags.html.empty()) PF_RETURN_IF_ERROR(CheckNewFile(flags.html));
   flags.engine.max_sequences = std::max(flags.engine.max_sequences, Largest(plan.batches));
   flags.engine.share_prefixes = false;  // every prompt is computed
   std::vector<BenchRow> rows;
@@ -221,6 +223,8 @@ absl::Status RunBench(Flags flags) {
   }
   PF_ASSIGN_OR_RETURN(const std::string table, BenchTable(rows, flags.format));
   std::cout << table;
+  if (!flags.html.empty())
+    PF_RETURN_IF_ERROR(WriteWholeFile(flags.html, BenchPage(flags.model, rows)));
   return absl::OkStatus();
 }
 
@@ -250,6 +254,8 @@ void AddBenchCommand(Command app, Outcome& outcome) {
                  "runs of each, behind one that warms up")
       .ShowsDefault();
   command.AddText("--format", flags->format, "text, md, csv or json").ShowsDefault();
+  command.AddText("--html", flags->html,
+                  "a file for the same as a page: lines over depth, length and batch, and a table");
   AddCheckPagingFlag(command, flags->check_paging);
   command
       .AddNumber("--max-tokens-per-step", flags->engine.max_tokens_per_step, {1, kMaxInt32},

@@ -90,25 +90,6 @@ std::string Csv(const std::vector<Line>& lines) {
   return text;
 }
 
-std::string Json(const std::vector<BenchRow>& rows) {
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const BenchRow& row : rows) {
-    const Spread spread = SpreadOf(row.tokens_per_second);
-    list.push_back({{"model", row.model},
-                    {"weights", row.weights},
-                    {"cache", row.cache},
-                    {"batch", row.batch},
-                    {"test", row.generates ? "generate" : "prompt"},
-                    {"tokens", row.tokens},
-                    {"depth", row.depth},
-                    {"load_seconds", row.load_seconds},
-                    {"mean_tokens_per_second", spread.mean},
-                    {"deviation", spread.deviation},
-                    {"tokens_per_second", row.tokens_per_second}});
-  }
-  return JsonText(list, 1) + "\n";
-}
-
 }  // namespace
 
 Spread SpreadOf(const std::vector<double>& values) {
@@ -124,11 +105,30 @@ Spread SpreadOf(const std::vector<double>& values) {
   return spread;
 }
 
+nlohmann::ordered_json BenchJson(const std::vector<BenchRow>& rows) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const BenchRow& row : rows) {
+    const Spread spread = SpreadOf(row.tokens_per_second);
+    list.push_back({{"model", row.model},
+                    {"weights", row.weights},
+                    {"cache", row.cache},
+                    {"batch", row.batch},
+                    {"test", row.generates ? "generate" : "prompt"},
+                    {"tokens", row.tokens},
+                    {"depth", row.depth},
+                    {"load_seconds", row.load_seconds},
+                    {"mean_tokens_per_second", spread.mean},
+                    {"deviation", spread.deviation},
+                    {"tokens_per_second", row.tokens_per_second}});
+  }
+  return list;
+}
+
 absl::StatusOr<std::string> BenchTable(const std::vector<BenchRow>& rows, std::string_view format) {
   if (format == "text") return Text(Lines(rows));
   if (format == "md") return Markdown(Lines(rows));
   if (format == "csv") return Csv(Lines(rows));
-  if (format == "json") return Json(rows);
+  if (format == "json") return JsonText(BenchJson(rows), 1) + "\n";
   return absl::InvalidArgumentError(
       StrCat("--format: expected text, md, csv or json, got \"", format, "\""));
 }
