@@ -145,9 +145,11 @@ std::string LayersTable(const Json& memory) {
         groups);
   }
   add("outside of layers", memory["other_weight_bytes"], 0, "");
-  return Table({.caption = "Weights, and a row of the cache, by layer",
-                .titles = {"layer", "weights", "a row of its caches", "cache groups"}},
-               rows);
+  return Table(
+      {.caption =
+           "Weights, and a row of the cache, by layer; what lies beside a layer counts in it",
+       .titles = {"layer", "weights", "a row of its caches", "cache groups"}},
+      rows);
 }
 
 std::string GroupsTable(const Json& memory) {
