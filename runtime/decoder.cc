@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "pagefuse/base/progress.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/runtime/random.h"
@@ -38,6 +39,7 @@ absl::StatusOr<Runnable> Decoder::MakeChecked(const Model& exported, const Engin
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   RewriteCheckOptions check;
   check.seconds = std::max(check.seconds, kShareOfLoading * seconds);
+  const ProgressStage progress("comparing with the graph as it was exported");
   PF_ASSIGN_OR_RETURN(verdict, CheckRewrites(exported, options, &made, check));
   if (store) store->Keep(*verdict);
   if (!verdict->differs()) return made;

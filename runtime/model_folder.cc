@@ -171,17 +171,33 @@ absl::Status TakeFolder(const fs::path& folder, const std::string& graph,
   return FindFiles(folder, model);
 }
 
+absl::Status CheckThere(const std::string& path) {
+  std::error_code error;
+  const bool there = fs::exists(path, error);
+  PF_RETURN_IF_ERROR(CheckRead(path, error));
+  if (there) return absl::OkStatus();
+  return absl::NotFoundError(StrCat("\"", path, "\": expected a folder or a graph, got nothing"));
+}
+
 }  // namespace
+
+absl::StatusOr<ModelFolder> OpenTokenizerFolder(const std::string& path) {
+  PF_RETURN_IF_ERROR(CheckThere(path));
+  ModelFolder model;
+  std::error_code error;
+  const fs::path folder = fs::is_directory(path, error) ? fs::path(path) : FolderOf(path);
+  PF_RETURN_IF_ERROR(FindFiles(folder, model));
+  if (!model.tokenizer.empty()) return model;
+  return absl::NotFoundError(
+      StrCat("\"", folder.string(), "\": expected tokenizer.json, got ",
+             model.has_tokenizer_model ? "a tokenizer.model alone, which is not read" : "none"));
+}
 
 absl::StatusOr<ModelFolder> OpenModelFolder(const std::string& path, const std::string& graph,
                                             const GraphTest& can_be_paged) {
   ModelFolder model;
   std::error_code error;
-  const bool there = fs::exists(path, error);
-  PF_RETURN_IF_ERROR(CheckRead(path, error));
-  if (!there) {
-    return absl::NotFoundError(StrCat("\"", path, "\": expected a folder or a graph, got nothing"));
-  }
+  PF_RETURN_IF_ERROR(CheckThere(path));
   if (fs::is_directory(path, error)) {
     PF_RETURN_IF_ERROR(TakeFolder(path, graph, can_be_paged, model));
   } else {

@@ -38,4 +38,8 @@ absl::StatusOr<ModelFolder> OpenModelFolder(
     const std::string& path, const std::string& graph = "",
     const std::function<bool(const std::string& path)>& can_be_paged = nullptr);
 
+// What lies beside a graph alone, tokenizer and chat template; there need be no graph. `path` is such a
+// folder, or a file in it. NotFound without a tokenizer.json.
+absl::StatusOr<ModelFolder> OpenTokenizerFolder(const std::string& path);
+
 }  // namespace pagefuse

@@ -6,6 +6,7 @@
 
 #include "absl/container/flat_hash_map.h"
 
+#include "pagefuse/base/progress.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/tensor/absent_tensor.h"
@@ -27,7 +28,10 @@ class Packer {
   }
 
   absl::Status Run() {
+    ProgressStage progress("packing weights", static_cast<int64_t>(constants_.size()));
+    int64_t packed = 0;
     for (Value* constant : constants_) {
+      progress.Reach(packed++);
       std::vector<const Packing*> done;
       for (const auto& [node, state, port] : readers_[constant]) {
         if (port.reads_rows || std::ranges::count(done, port.packing) > 0) continue;

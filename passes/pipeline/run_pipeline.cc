@@ -11,6 +11,7 @@
 #include "absl/strings/str_replace.h"
 
 #include "pagefuse/base/new_file.h"
+#include "pagefuse/base/progress.h"
 #include "pagefuse/base/short_message.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
@@ -63,7 +64,10 @@ class Runner {
     PF_RETURN_IF_ERROR(VerifyPorts(model_));
     PF_ASSIGN_OR_RETURN(const std::vector<std::unique_ptr<Pass>> passes, Passes());
     PF_RETURN_IF_ERROR(StartWatch());
+    ProgressStage progress("passes", static_cast<int64_t>(passes.size()));
+    int64_t done = 0;
     for (const auto& pass : passes) {
+      progress.Reach(done++);
       if (Contains(options_.disabled, pass->name())) continue;
       if (report_.rewrites >= options_.rewrite_limit.value_or(kNoLimit)) report_.stopped = true;
       if (report_.stopped) break;

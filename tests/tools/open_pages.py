@@ -2,8 +2,9 @@
 """open_pages.py CHROMIUM PAGE... [--screenshots DIR]: opens pages as a browser shows them, at two widths, light and dark.
 
 Status 1, and a line for each, where a page says something on the console, asks for anything over the network, is wider than
-the window, has text that the background swallows, or a link that leads to nothing that can be seen. Speaks the DevTools
-protocol over the browser's pipe, so that it needs nothing but the browser.
+the window, has text that the background swallows, a link that leads to nothing that can be seen, or something that the keyboard
+does not reach or a screen reader cannot name. Speaks the DevTools protocol over the browser's pipe, so that it needs nothing but
+the browser.
 """
 import argparse
 import base64
@@ -39,10 +40,10 @@ MEASURE = """(() => {
   while (walk.nextNode()) {
     const text = walk.currentNode.textContent.trim(), parent = walk.currentNode.parentElement;
     if (!text || parent.closest('script, title')) continue;
-    const svg = parent.closest('g');
+    const svg = parent.closest('svg'), box = svg && parent.closest('g');
     const paint = getComputedStyle(parent);
     const fore = light(number(svg ? paint.fill : paint.color));
-    const back = light(svg ? number(getComputedStyle(svg.querySelector('rect')).fill) : behind(parent));
+    const back = light(box ? number(getComputedStyle(box.querySelector('rect')).fill) : behind(parent));
     const contrast = (Math.max(fore, back) + 0.05) / (Math.min(fore, back) + 0.05);
     if (contrast < worst.contrast) worst = {contrast, text: text.slice(0, 40)};
   }
@@ -51,13 +52,54 @@ MEASURE = """(() => {
           height: document.documentElement.scrollHeight, title: document.title};
 })()"""
 
-# The first link of a table, which leads into a part that is closed.
+# The first link of a table, which may lead into a part that is closed, or else the last of the page.
 FOLLOW = """(() => {
-  const link = document.querySelector('td a');
-  if (!link) return 'there is no link in a table';
+  const link = document.querySelector('td a') || [...document.querySelectorAll('a[href^="#"]')].pop();
+  if (!link) return 'there is no link';
   link.click();
   const target = document.querySelector(':target');
   return target && target.getClientRects().length > 0 ? '' : link.getAttribute('href') + ' leads to nothing that can be seen';
+})()"""
+
+# What somebody who sees nothing, or has no mouse, would miss.
+MISSED = """(() => {
+  const wrong = [], seen = (element) => element.getClientRects().length > 0;
+  const one = (selector, what) => document.querySelectorAll(selector).length === 1 || wrong.push(`expected one ${what}`);
+  one('main', 'main part');
+  one('h1', 'h1');
+  if (!document.documentElement.lang) wrong.push('the language of the page is not told');
+  let level = 0;
+  for (const heading of document.querySelectorAll('h1, h2, h3, h4')) {
+    const next = Number(heading.tagName[1]);
+    if (next > level + 1) wrong.push(`h${next} "${heading.textContent}" follows h${level}`);
+    level = next;
+  }
+  for (const table of document.querySelectorAll('table')) {
+    if (!table.caption || !table.caption.textContent.trim()) wrong.push('a table has no caption');
+    for (const row of table.tBodies[0].rows) {
+      if (table.rows.length > 1 && !table.matches('.sides') && row.cells[0].tagName !== 'TH') {
+        wrong.push(`a row of "${table.caption && table.caption.textContent}" has no title`);
+        break;
+      }
+    }
+  }
+  for (const picture of document.querySelectorAll('svg, img')) {
+    const name = picture.getAttribute('aria-label') || picture.getAttribute('alt');
+    if (!name || (picture.matches('svg') && picture.getAttribute('role') !== 'img')) wrong.push('a picture has no name');
+  }
+  for (const part of document.querySelectorAll('*')) {
+    const scrolls = ['auto', 'scroll'].includes(getComputedStyle(part).overflowX) && part.scrollWidth > part.clientWidth;
+    if (scrolls && seen(part) && part.tabIndex < 0) wrong.push(`the keyboard cannot scroll ${part.className || part.tagName}`);
+  }
+  return wrong;
+})()"""
+
+# What has the focus, and whether that shows.
+FOCUS = """(() => {
+  const element = document.activeElement;
+  if (!element || element === document.body) return 'nothing has the focus';
+  const style = getComputedStyle(element);
+  return style.outlineStyle === 'none' || style.outlineWidth === '0px' ? `the focus on "${element.textContent}" does not show` : '';
 })()"""
 
 
@@ -147,6 +189,11 @@ def screenshot(browser, path, width, height):
     path.write_bytes(base64.b64decode(picture["data"]))
 
 
+def press_tab(browser):
+    for kind in ("keyDown", "keyUp"):
+        browser.call("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
+
+
 def wrongs(browser, page, width, scheme, screenshots):
     """What is wrong with the page at this width and scheme: first as it opens, then with all of its parts open."""
     url = page.resolve().as_uri()
@@ -171,9 +218,14 @@ def wrongs(browser, page, width, scheme, screenshots):
             yield f"{state}: {seen['wide']} px wider than the window"
         if seen["contrast"] < LEAST_CONTRAST:
             yield f"{state}: contrast of {seen['contrast']:.1f} at \"{seen['text']}\""
+        yield from (f"{state}: {missed}" for missed in browser.evaluate(MISSED))
         if screenshots:
             name = f"{page.stem}-{width}-{scheme}-{state}.png"
             screenshot(browser, screenshots / name, width, min(seen["height"], MOST_SHOWN))
+    press_tab(browser)
+    unfocused = browser.evaluate(FOCUS)
+    if unfocused:
+        yield f"tab key: {unfocused}"
     yield from complaints(browser.events, url)
     browser.session = None
     browser.call("Target.closeTarget", targetId=target)

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
-#include "tools/author/report_page.h"
+#include "tools/cli/html_page.h"
 #include "tools/cli/output.h"
 #include "tools/cli/plugins.h"
 #include "tools/cli/subcommand.h"

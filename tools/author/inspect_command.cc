@@ -5,12 +5,14 @@
 #include <string>
 
 #include "nlohmann/json.hpp"
+#include "tools/author/memory_page.h"
 #include "tools/author/paged_layers.h"
 #include "tools/cli/cache_flags.h"
 #include "tools/cli/command.h"
 #include "tools/cli/model_argument.h"
 #include "tools/cli/output.h"
 
+#include "pagefuse/base/new_file.h"
 #include "pagefuse/base/short_message.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
@@ -25,6 +27,7 @@ namespace {
 
 struct Flags {
   ModelFlags model;
+  std::string html;
   std::vector<std::string> options;
   CacheFlags cache;
   bool json = false;
@@ -64,8 +67,8 @@ nlohmann::ordered_json Summary(const Model& model, const absl::Status& inferred)
   return json;
 }
 
-// What the passes would make of the model: the fused ops and how many, and what they leave.
-nlohmann::ordered_json Fusions(Model model, const PipelineOptions& options) {
+// What the passes make of the model: the fused ops and how many, and what they leave.
+nlohmann::ordered_json Fusions(Model& model, const PipelineOptions& options) {
   nlohmann::ordered_json json = {{"fused", nlohmann::ordered_json::object()},
                                  {"left", nlohmann::ordered_json::array()}};
   const absl::StatusOr<PipelineReport> report = RunPipeline(model, options);
@@ -139,12 +142,19 @@ absl::Status Inspect(const Flags& flags) {
   PF_RETURN_IF_ERROR(ReadPassOptions(flags.options, options));
   PF_RETURN_IF_ERROR(ReadCacheFlags(flags.cache, options.options));
   PF_RETURN_IF_ERROR(CheckPipelineNames(options));
+  if (!flags.html.empty()) PF_RETURN_IF_ERROR(CheckNewFile(flags.html));
   PF_ASSIGN_OR_RETURN(Model model, ReadModel(flags.model, {.allow_missing_data = true}));
   // Shapes are told as far as they can be inferred; a model that contradicts itself is still shown.
   const absl::Status inferred = InferShapes(model);
   nlohmann::ordered_json json = Summary(model, inferred);
   if (!inferred.ok()) json["shapes"] = ShortMessage(StdView(inferred.message()));
-  nlohmann::ordered_json fusions = Fusions(std::move(model), options);
+  nlohmann::ordered_json fusions = Fusions(model, options);
+  if (!flags.html.empty()) {
+    nlohmann::ordered_json summary = json;
+    summary["fusions"] = fusions;
+    PF_RETURN_IF_ERROR(
+        WriteWholeFile(flags.html, MemoryPage(flags.model.path, summary, MemoryData(model))));
+  }
   if (flags.json) {
     json["fusions"] = std::move(fusions);
     nlohmann::ordered_json figures;
@@ -175,6 +185,9 @@ void AddInspectCommand(Command app, Outcome& outcome) {
   AddPassOptions(command, flags->options);
   AddCacheFlags(command, flags->cache);
   command.AddFlag("--json", flags->json, "machine-readable output");
+  command.AddText(
+      "--html", flags->html,
+      "a file for a page of the memory that weights and cache take, by layer and cache group");
 }
 
 }  // namespace pagefuse::tools

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "tools/author/report_page.h"
+#include "tools/cli/html_page.h"
 
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/passes/edit/graph_snapshot.h"
@@ -117,13 +117,13 @@ std::string BoxOf(const Node& node, const Box& box) {
 
 }  // namespace
 
-std::string LayerPicture(const std::vector<const Node*>& nodes) {
+std::string LayerPicture(const std::vector<const Node*>& nodes, std::string_view label) {
   int width = 0, height = 0;
   const Boxes boxes = Place(nodes, width, height);
   // A pixel around it for the lines of the boxes.
-  std::string svg =
-      StrCat("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", width + 2, "\" height=\"",
-             height, "\" viewBox=\"-1 -1 ", width + 2, " ", height, "\">");
+  std::string svg = StrCat("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", width + 2,
+                           "\" height=\"", height, "\" role=\"img\" aria-label=\"",
+                           EscapeHtml(label), "\" viewBox=\"-1 -1 ", width + 2, " ", height, "\">");
   for (const Node* node : nodes) svg += Arrows(*node, boxes);
   for (const Node* node : nodes) svg += BoxOf(*node, boxes.at(node));
   return svg + "</svg>";

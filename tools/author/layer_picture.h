@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "pagefuse/ir/graph/graph.h"
@@ -9,6 +10,7 @@
 namespace pagefuse::tools {
 
 // Nodes below what they read, an arrow for each value that one of them computes and another reads.
-std::string LayerPicture(const std::vector<const Node*>& nodes);
+// `label` is what is read aloud in its place.
+std::string LayerPicture(const std::vector<const Node*>& nodes, std::string_view label);
 
 }  // namespace pagefuse::tools

@@ -11,9 +11,8 @@
 
 #include "absl/strings/str_replace.h"
 #include "tools/author/layer_picture.h"
-#include "tools/author/report_style.h"
 #include "tools/cli/command.h"
-#include "tools/cli/output.h"
+#include "tools/cli/html_page.h"
 
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/passes/debug/node_pairing.h"
@@ -21,64 +20,8 @@
 namespace pagefuse::tools {
 namespace {
 
-std::string Number(double value, const char* format) {
-  char text[48];
-  std::snprintf(text, sizeof(text), format, value);
-  return text;
-}
-
 std::string Text(const ReportJson& json) {
   return EscapeHtml(json.is_string() ? json.get<std::string>() : json.dump());
-}
-
-// Where a long name may break: "Compress<wbr>Cache<wbr>Insert", behind dots and dashes.
-std::string Breakable(std::string_view name) {
-  const auto is = [name](size_t i, int (*kind)(int)) {
-    return i < name.size() && kind(static_cast<unsigned char>(name[i])) != 0;
-  };
-  std::string text;
-  for (size_t i = 0; i < name.size(); ++i) {
-    const bool word =
-        i > 0 && is(i, std::isupper) && is(i - 1, std::islower) && is(i + 1, std::islower);
-    if (word || (i > 0 && (name[i - 1] == '.' || name[i - 1] == '-'))) text += "<wbr>";
-    text += EscapeHtml(name.substr(i, 1));
-  }
-  return text;
-}
-
-constexpr std::pair<std::string_view, std::string_view> kSections[] = {
-    {"facts", "Facts"},  {"layers", "Layers"},     {"left", "Left over"},
-    {"times", "Times"},  {"rewrites", "Rewrites"}, {"pictures", "Layers as pictures"},
-    {"graphs", "Graphs"}};
-
-std::string Section(std::string_view id, std::string_view body) {
-  const auto* section = std::find_if(std::begin(kSections), std::end(kSections),
-                                     [id](const auto& one) { return one.first == id; });
-  return StrCat("<h2 id=\"", id, "\">", section->second, "</h2>\n", body, "\n");
-}
-
-std::string Navigation(std::string_view body) {
-  std::string links = "<nav>";
-  for (const auto& [id, title] : kSections) {
-    if (body.find(StrCat("<h2 id=\"", id, "\"")) == std::string_view::npos) continue;
-    StrAppend(&links, "<a href=\"#", id, "\">", title, "</a>");
-  }
-  return links + "</nav>\n";
-}
-
-// A table that scrolls by itself where it is wider than the page. Columns in `numbers` hold such.
-std::string Table(const std::vector<std::string>& titles, const std::set<size_t>& numbers,
-                  std::string_view rows) {
-  std::string head;
-  for (size_t i = 0; i < titles.size(); ++i) {
-    StrAppend(&head, numbers.contains(i) ? "<th class=\"number\">" : "<th>", titles[i], "</th>");
-  }
-  return StrCat("<div class=\"wide\"><table><thead><tr>", head, "</tr></thead>", rows,
-                "</table></div>");
-}
-
-std::string NumberCell(std::string_view text) {
-  return StrCat("<td class=\"number\">", text, "</td>");
 }
 
 // Nothing for nothing, so that what is there stands out.
@@ -92,7 +35,7 @@ std::string FactsSection(const ReportJson& data) {
   const ReportJson& facts = data["facts"];
   std::string body;
   const auto row = [&body](std::string_view name, const std::string& value) {
-    if (!value.empty()) StrAppend(&body, "<tr><th>", name, "</th><td>", value, "</td></tr>");
+    if (!value.empty()) StrAppend(&body, "<tr>", RowTitle(name), "<td>", value, "</td></tr>");
   };
   row("model", StrCat("<code>", Text(facts["model"]), "</code>"));
   row("producer", Text(facts["producer"]));
@@ -111,7 +54,7 @@ std::string FactsSection(const ReportJson& data) {
                Text(data["cache"]["bytes_per_sequence"]), " a sequence; all rows of tokens: ",
                Text(data["cache"]["bytes_per_token_of_all_rows"]), " bytes a token"));
   }
-  return Section("facts", StrCat("<div class=\"wide\"><table>", body, "</table></div>"));
+  return Table({.caption = "What the model is", .titles = {}, .shows_caption = false}, body);
 }
 
 // The id of the first node of that op in a layer.
@@ -144,7 +87,7 @@ std::string LayersSection(const ReportSource& source) {
   }
   std::string body;
   for (const auto& [layer, counts] : source.layers.ops) {
-    StrAppend(&body, "<tr><th>", layer, "</th>");
+    StrAppend(&body, "<tr>", RowTitle(StrCat(layer)));
     for (const std::string& op : ops) {
       const auto count = counts.find(op);
       if (count == counts.end()) {
@@ -158,12 +101,12 @@ std::string LayersSection(const ReportSource& source) {
     }
     body += "</tr>";
   }
-  return Section("layers", Table(titles, numbers, body));
+  return Table({.caption = "Fused ops by layer", .titles = titles, .numbers = numbers}, body);
 }
 
 std::string LeftoversSection(const ReportJson& data) {
   if (data["leftovers"].empty()) {
-    return Section("left", "<p class=\"note\">Every place of a known family fused.</p>");
+    return "<p class=\"note\">Every place of a known family fused.</p>";
   }
   std::string body;
   for (const ReportJson& left : data["leftovers"]) {
@@ -173,7 +116,9 @@ std::string LeftoversSection(const ReportJson& data) {
               left["rule"].get<std::string>().empty() ? "no rule resembles it" : Text(left["rule"]),
               "</summary><p>", Text(left["failed"]), "</p>");
     if (!left["side_by_side"].empty()) {
-      body += "<table class=\"sides\"><thead><tr><th>pattern</th><th>graph</th></tr></thead>";
+      body +=
+          "<table class=\"sides\"><caption class=\"aloud\">The rule beside the graph</caption><thead><tr>"
+          "<th scope=\"col\">pattern</th><th scope=\"col\">graph</th></tr></thead>";
       for (const ReportJson& side : left["side_by_side"]) {
         StrAppend(
             &body, "<tr><td><code>", Text(side[0]), "</code></td><td>",
@@ -184,7 +129,7 @@ std::string LeftoversSection(const ReportJson& data) {
     }
     body += "</details>";
   }
-  return Section("left", body);
+  return body;
 }
 
 std::string RewritesSection(const ReportJson& data) {
@@ -192,23 +137,24 @@ std::string RewritesSection(const ReportJson& data) {
   for (const ReportJson& rule : data["rewrites"]) {
     const bool same_name = rule["rule"] == rule["pass"];
     StrAppend(
-        &rows, "<tr><td>", Breakable(rule["rule"].get<std::string>()), "</td><td>",
+        &rows, "<tr>", RowTitle(Breakable(rule["rule"].get<std::string>())), "<td>",
         same_name ? "" : Breakable(rule["pass"].get<std::string>()), "</td>",
         CountCell(rule["rewrites"]), CountCell(rule["equal"]),
         rule["differ"] == 0 ? "<td></td>"
                             : StrCat("<td class=\"number bad\">", Text(rule["differ"]), "</td>"),
         CountCell(rule["not_compared"]), "<td class=\"note\">", Text(rule["detail"]), "</td></tr>");
   }
-  return Section("rewrites",
-                 Table({"rule", "of pass", "rewrites", "equal", "differ", "not compared", ""},
-                       {2, 3, 4, 5}, rows));
+  return Table(
+      {.caption = "How often each rule fired, and what became of the numbers",
+       .titles = {"rule", "of pass", "rewrites", "equal", "differ", "not compared", "detail"},
+       .numbers = {2, 3, 4, 5}},
+      rows);
 }
 
 std::string TimesRow(std::string_view name, const ReportJson& op, std::string_view style) {
   const std::string share = Number(100 * op["share"].get<double>(), "%.1f");
-  return StrCat("<tr", style, "><td>", name, "</td>", CountCell(op["nodes"]),
-                NumberCell(Number(op["milliseconds"], "%.3f")),
-                "<td class=\"share\" style=\"--part:", share, "\">", share, " %</td>",
+  return StrCat("<tr", style, ">", RowTitle(name), CountCell(op["nodes"]),
+                NumberCell(Number(op["milliseconds"], "%.3f")), BarCell(op["share"], share + " %"),
                 BytesCell(op["constant_bytes"]), BytesCell(op["cache_bytes_read"]),
                 BytesCell(op["cache_bytes_written"]),
                 NumberCell(Number(op["gigabytes_per_second"], "%.2f")), "</tr>");
@@ -242,22 +188,24 @@ std::string TimesTable(std::string_view title, const ReportJson& times) {
     rows += TimesRow(StrCat(others, " others, each less than 1 %"), rest, " class=\"rest\"");
   }
   return StrCat("<h3>", title, ": ", Number(times["milliseconds"], "%.2f"), " ms</h3>",
-                Table({"op (kernel)", "nodes", "ms", "share", "weights", "cache read",
-                       "cache written", "GB/s"},
-                      {1, 2, 3, 4, 5, 6, 7}, rows));
+                Table({.caption = StrCat(title, " by op and kernel"),
+                       .titles = {"op (kernel)", "nodes", "ms", "share", "weights", "cache read",
+                                  "cache written", "GB/s"},
+                       .numbers = {1, 2, 3, 4, 5, 6, 7}},
+                      rows));
 }
 
 std::string TimesSection(const ReportJson& data) {
   if (!data.contains("times")) return "";
   const ReportJson& times = data["times"];
   if (times.contains("refused")) {
-    return Section("times", StrCat("<p>Not measured: ", Text(times["refused"]), "</p>"));
+    return StrCat("<p>Not measured: ", Text(times["refused"]), "</p>");
   }
   std::string body = TimesTable("Prefill of 512 tokens", times["prefill"]) +
                      TimesTable("One token more", times["decode"]);
-  body += "<details><summary>Kernels, and why others were refused</summary><pre>";
+  body += "<details><summary>Kernels, and why others were refused</summary><pre tabindex=\"0\">";
   for (const ReportJson& line : times["kernels"]) StrAppend(&body, Text(line), "\n");
-  return Section("times", body + "</pre></details>");
+  return body + "</pre></details>";
 }
 
 // What one layer of each kind is made of: from one attention to the next.
@@ -276,9 +224,11 @@ std::string PicturesSection(const ReportSource& source) {
     constexpr size_t kMostDrawn = 400;
     if (nodes.size() > kMostDrawn) nodes.resize(kMostDrawn);
     StrAppend(&body, "<details><summary>layer ", layer, ", ", nodes.size(), " nodes</summary>",
-              "<div class=\"wide\">", LayerPicture(nodes), "</div></details>");
+              Wide(StrCat("Picture of layer ", layer),
+                   LayerPicture(nodes, StrCat("The ", nodes.size(), " nodes of layer ", layer))),
+              "</details>");
   }
-  return body.empty() ? "" : Section("pictures", body);
+  return body;
 }
 
 std::string ValueLink(const Value* value, const std::map<const Node*, std::string>& ids) {
@@ -308,32 +258,26 @@ std::string GraphListing(std::string_view title, std::string_view prefix, const 
     }
     text += ")</span>\n";
   }
-  return StrCat("<details><summary>", title, ": ", graph.num_nodes(), " nodes</summary><pre>", text,
-                "</pre></details>");
+  return StrCat("<details><summary>", title, ": ", graph.num_nodes(),
+                " nodes</summary><pre tabindex=\"0\">", text, "</pre></details>");
 }
 
 }  // namespace
 
-std::string EscapeHtml(std::string_view text) {
-  return absl::StrReplaceAll(AbslView(text),
-                             {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}});
-}
-
 std::string ReportPage(const ReportSource& source, const ReportJson& data) {
-  const std::string body =
-      StrCat(FactsSection(data), LayersSection(source), LeftoversSection(data), TimesSection(data),
-             RewritesSection(data), PicturesSection(source),
-             Section("graphs", GraphListing("After", "after", *source.after.graph) +
-                                   GraphListing("Before", "before", *source.before.graph)));
-  const std::string name = EscapeHtml(source.path);
-  // "</script>" in a name would end the element.
-  const std::string json = absl::StrReplaceAll(JsonText(data), {{"</", "<\\/"}});
-  return StrCat("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">",
-                "<meta name=\"viewport\" content=\"width=device-width\"><title>", name,
-                " - pagefuse report</title><style>", kReportStyle, "</style></head><body>\n",
-                Navigation(body), "<h1>", name, "</h1>\n", body,
-                "<script type=\"application/json\" id=\"report\">", json,
-                "</script>\n</body></html>\n");
+  return PageText({.title = source.path,
+                   .kind = "pagefuse report",
+                   .sections = {{"facts", "Facts", FactsSection(data)},
+                                {"layers", "Layers", LayersSection(source)},
+                                {"left", "Left over", LeftoversSection(data)},
+                                {"times", "Times", TimesSection(data)},
+                                {"rewrites", "Rewrites", RewritesSection(data)},
+                                {"pictures", "Layers as pictures", PicturesSection(source)},
+                                {"graphs", "Graphs",
+                                 GraphListing("After", "after", *source.after.graph) +
+                                     GraphListing("Before", "before", *source.before.graph)}},
+                   .data_id = "report",
+                   .data = data});
 }
 
 }  // namespace pagefuse::tools

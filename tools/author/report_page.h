@@ -2,13 +2,10 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 
 #include "tools/author/report_data.h"
 
 namespace pagefuse::tools {
-
-std::string EscapeHtml(std::string_view text);
 
 // HTML with `data` (report_data.h) embedded as JSON in the element "report". Graphs of more nodes
 // than kMostListed are not listed.

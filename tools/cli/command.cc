@@ -8,6 +8,7 @@
 
 #include "tools/cli/verbosity.h"
 
+#include "pagefuse/base/progress.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/passes/explain/near_misses.h"
@@ -28,6 +29,7 @@ absl::StatusOr<Model> ReadStandardInput() {
 }  // namespace
 
 absl::StatusOr<Model> ReadModel(const std::string& path, const LoadOptions& options) {
+  const ProgressStage progress(StrCat("reading ", path == "-" ? "standard input" : path));
   absl::StatusOr<Model> model = path == "-" ? ReadStandardInput() : LoadModel(path, options);
   if (!model.ok()) return model;
   RestorePluginCalls(*model);

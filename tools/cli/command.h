@@ -38,6 +38,8 @@ void AddCheckCommand(Command app, Outcome& outcome);
 void AddGenerateCommand(Command app, Outcome& outcome);
 void AddBenchCommand(Command app, Outcome& outcome);
 void AddCalibrateCommand(Command app, Outcome& outcome);
+void AddTokenizeCommand(Command app, Outcome& outcome);
+void AddDetokenizeCommand(Command app, Outcome& outcome);
 void AddOpsCommand(Command app, Outcome& outcome);
 void AddOrtCommand(Command app, Outcome& outcome);
 void AddPluginCommand(Command app, Outcome& outcome);

@@ -8,6 +8,7 @@
 
 #include "tools/cli/command.h"
 #include "tools/cli/plugins.h"
+#include "tools/cli/progress_line.h"
 #include "tools/cli/verbosity.h"
 #include "tools/cli/version.h"
 
@@ -72,6 +73,8 @@ int main(int argc, char** argv) {
             AddGenerateCommand(app, outcome);
             AddBenchCommand(app, outcome);
             AddCalibrateCommand(app, outcome);
+            AddTokenizeCommand(app, outcome);
+            AddDetokenizeCommand(app, outcome);
             AddOpsCommand(app, outcome);
             AddOrtCommand(app, outcome);
             AddPluginCommand(app, outcome);
@@ -100,6 +103,7 @@ int main(int argc, char** argv) {
           },
   };
   try {
+    const ProgressLine progress;
     if (!RunCommandLine(program, argc, argv)) return kWrongInput;
   } catch (const std::bad_alloc&) {
     outcome.status = absl::ResourceExhaustedError("out of memory");

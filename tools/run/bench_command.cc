@@ -9,9 +9,10 @@
 #include "tools/cli/cache_flags.h"
 #include "tools/cli/command.h"
 #include "tools/cli/model_argument.h"
-#include "tools/cli/progress_line.h"
 #include "tools/run/bench_table.h"
 
+#include "pagefuse/base/new_file.h"
+#include "pagefuse/base/progress.h"
 #include "pagefuse/base/short_message.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
@@ -23,7 +24,7 @@ namespace {
 
 struct Flags {
   ModelFlags model;
-  std::string format = "text", check_paging = "once";
+  std::string html, format = "text", check_paging = "once";
   std::vector<std::string> prompts = {"512"}, generated = {"128"}, depths = {"0"}, batches = {"1"};
   std::vector<std::string> caches, weights = {"float32"};
   int64_t repetitions = 5;
@@ -165,10 +166,12 @@ class Bench {
 
   absl::Status Measure(const std::vector<Request>& requests, BenchRow row,
                        std::vector<BenchRow>& rows) {
-    ProgressLine progress;
-    progress.Show(StrCat(row.weights, ", ", row.cache, ", batch ", row.batch, ", ", row.test));
+    ProgressStage progress(
+        StrCat(row.weights, ", ", row.cache, ", batch ", row.batch, ", ", row.test),
+        flags_.repetitions);
     PF_RETURN_IF_ERROR(decoder_.WarmUp(requests));
     for (int64_t i = 0; i < flags_.repetitions; ++i) {
+      progress.Reach(i);
       PF_ASSIGN_OR_RETURN(row.tokens_per_second.emplace_back(),
                           TokensPerSecond(requests, row.depth > 0));
     }
@@ -209,6 +212,7 @@ absl::Status RunOne(const Flags& flags, const ModelFolder& folder, const Plan& p
 absl::Status RunBench(Flags flags) {
   PF_ASSIGN_OR_RETURN(const ModelFolder folder, FindModel(flags.model));
   PF_ASSIGN_OR_RETURN(const Plan plan, MakePlan(flags, folder.config));
+  if (!flags.html.empty()) PF_RETURN_IF_ERROR(CheckNewFile(flags.html));
   flags.engine.max_sequences = std::max(flags.engine.max_sequences, Largest(plan.batches));
   flags.engine.share_prefixes = false;  // every prompt is computed
   std::vector<BenchRow> rows;
@@ -223,6 +227,8 @@ absl::Status RunBench(Flags flags) {
   PF_ASSIGN_OR_RETURN(const std::string table,
                       BenchTable(rows, flags.json ? "json" : flags.format));
   std::cout << table;
+  if (!flags.html.empty())
+    PF_RETURN_IF_ERROR(WriteWholeFile(flags.html, BenchPage(flags.model.path, rows)));
   return absl::OkStatus();
 }
 
@@ -253,6 +259,8 @@ void AddBenchCommand(Command app, Outcome& outcome) {
   const Option format =
       command.AddText("--format", flags->format, "text, md, csv or json").ShowsDefault();
   command.AddFlag("--json", flags->json, "as --format json").Excludes(format);
+  command.AddText("--html", flags->html,
+                  "a file for the same as a page: lines over depth, length and batch, and a table");
   AddCheckPagingFlag(command, flags->check_paging);
   command
       .AddNumber("--max-tokens-per-step", flags->engine.max_tokens_per_step, {1, kMaxInt32},

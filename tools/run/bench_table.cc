@@ -92,25 +92,10 @@ std::string Csv(const std::vector<Line>& lines) {
 }
 
 std::string Json(const std::vector<BenchRow>& rows) {
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const BenchRow& row : rows) {
-    const Spread spread = SpreadOf(row.tokens_per_second);
-    list.push_back({{"model", row.model},
-                    {"weights", row.weights},
-                    {"cache", row.cache},
-                    {"batch", row.batch},
-                    {"test", row.generates ? "generate" : "prompt"},
-                    {"tokens", row.tokens},
-                    {"depth", row.depth},
-                    {"load_seconds", row.load_seconds},
-                    {"mean_tokens_per_second", spread.mean},
-                    {"deviation", spread.deviation},
-                    {"tokens_per_second", row.tokens_per_second}});
-  }
   std::vector<std::string> models;
   if (!rows.empty()) models.push_back(rows[0].model);
   const nlohmann::ordered_json figures = {{"peak_memory_bytes", PeakMemoryBytes()}};
-  return JsonText(JsonResult("bench", models, std::move(list), figures), 2) + "\n";
+  return JsonText(JsonResult("bench", models, BenchJson(rows), figures), 2) + "\n";
 }
 
 }  // namespace
@@ -126,6 +111,25 @@ Spread SpreadOf(const std::vector<double>& values) {
   }
   spread.deviation = std::sqrt(spread.deviation);
   return spread;
+}
+
+nlohmann::ordered_json BenchJson(const std::vector<BenchRow>& rows) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const BenchRow& row : rows) {
+    const Spread spread = SpreadOf(row.tokens_per_second);
+    list.push_back({{"model", row.model},
+                    {"weights", row.weights},
+                    {"cache", row.cache},
+                    {"batch", row.batch},
+                    {"test", row.generates ? "generate" : "prompt"},
+                    {"tokens", row.tokens},
+                    {"depth", row.depth},
+                    {"load_seconds", row.load_seconds},
+                    {"mean_tokens_per_second", spread.mean},
+                    {"deviation", spread.deviation},
+                    {"tokens_per_second", row.tokens_per_second}});
+  }
+  return list;
 }
 
 absl::StatusOr<std::string> BenchTable(const std::vector<BenchRow>& rows, std::string_view format) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "nlohmann/json.hpp"
 
 namespace pagefuse::tools {
 
@@ -26,6 +27,9 @@ struct Spread {
 };
 Spread SpreadOf(const std::vector<double>& values);
 
+nlohmann::ordered_json BenchJson(const std::vector<BenchRow>& rows);
+// A page of them (html_page.h).
+std::string BenchPage(const std::string& model, const std::vector<BenchRow>& rows);
 // `format`: text, md, csv or json. InvalidArgument for others.
 absl::StatusOr<std::string> BenchTable(const std::vector<BenchRow>& rows, std::string_view format);
 

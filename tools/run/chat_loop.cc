@@ -1,108 +1,221 @@
 // pagefuse generate --chat: questions from the input, answers to the output, over one cache.
+#include <array>
 #include <ctime>
 #include <iostream>
+#include <optional>
 
-#include <unistd.h>
-
+#include "absl/strings/ascii.h"
 #include "tools/cli/interrupt.h"
-#include "tools/cli/progress_line.h"
+#include "tools/cli/line_editor.h"
+#include "tools/run/conversation.h"
 #include "tools/run/generate.h"
 
 #include "pagefuse/base/short_message.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/passes/edit/similar_names.h"
 
 namespace pagefuse::tools {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr int64_t kUsualAnswer = 1024;
 constexpr int64_t kLeastRoom = 4096;  // tokens that the cache is made for; it grows with the text
 
+// A conversation is at its end where less than this share of the context is left for an answer. Turns
+// are dropped until the larger share is free: what follows a dropped turn is computed again, which
+// should not happen at every question.
+constexpr int64_t kLeastShare = 16, kFreedShare = 4;
+
+constexpr std::string_view kHelp =
+    "/clear        starts anew\n"
+    "/undo         takes the last question and its answer back\n"
+    "/system TEXT  says what the model is told first; without a text it is told nothing\n"
+    "/save FILE    writes the conversation as JSON\n"
+    "/load FILE    goes on with a conversation that was saved\n"
+    "/help         shows this\n"
+    "Ctrl-C ends an answer, Ctrl-D the program. A line that ends with \\ goes on in the next one, and\n"
+    "a question that begins with / takes a blank before it.\n";
+
 class ChatLoop {
  public:
-  ChatLoop(const GenerateFlags& flags, const GenerateSetup& setup, Decoder& decoder)
+  ChatLoop(const GenerateFlags& flags, const GenerateSetup& setup, Decoder& decoder,
+           PrefillProgress& progress)
       : flags_(flags),
         setup_(setup),
         decoder_(decoder),
-        terminal_(isatty(STDIN_FILENO) == 1 && isatty(STDERR_FILENO) == 1) {
-    Clear();
-  }
+        progress_(progress),
+        conversation_(flags.system),
+        lines_(CommandNames()) {}
 
   absl::Status Run() {
     const InterruptCatcher catcher;
-    if (terminal_) std::cerr << "/clear starts anew, Ctrl-C ends an answer, Ctrl-D the program\n";
-    for (std::string line; ReadLine(line);) {
-      if (line.empty()) continue;
-      if (line == "/clear") {
-        Clear();
-        continue;
-      }
-      const absl::Status status = Turn(line);
+    if (terminal())
+      std::cerr << "/help lists the commands; Ctrl-C ends an answer, Ctrl-D the program\n";
+    std::string line;
+    while (true) {
+      const LineEditor::Result result = lines_.Read(line);
+      const bool interrupted = result == LineEditor::Result::kInterrupted;
+      if (result == LineEditor::Result::kEnd || (interrupted && !terminal())) break;
+      if (interrupted || line.empty()) continue;
+      const absl::Status status = line.starts_with('/') ? Obey(line) : Turn(line);
       if (status.ok()) continue;
       // What is wrong with one question is told; the conversation goes on without it. A pipe ends.
-      if (!terminal_) return status;
-      std::cerr << "pagefuse: " << ShortMessage(StdView(status.message())) << "\n";
+      if (!terminal()) return status;
+      Tell(ShortMessage(StdView(status.message())));
     }
     return absl::OkStatus();
   }
 
  private:
-  void Clear() {
-    messages_ = Json::array();
-    if (!flags_.system.empty()) Add("system", flags_.system);
+  struct ChatCommand {
+    std::string_view name, argument;  // an argument in brackets may be missing
+    absl::Status (ChatLoop::*run)(const std::string& argument);
+  };
+  static const std::array<ChatCommand, 6>& Commands() {
+    static const std::array<ChatCommand, 6> commands = {{{"/clear", "", &ChatLoop::Clear},
+                                                         {"/undo", "", &ChatLoop::Undo},
+                                                         {"/system", "[TEXT]", &ChatLoop::System},
+                                                         {"/save", "FILE", &ChatLoop::Save},
+                                                         {"/load", "FILE", &ChatLoop::Load},
+                                                         {"/help", "", &ChatLoop::Help}}};
+    return commands;
   }
-  void Add(const char* role, const std::string& content) {
-    messages_.push_back({{"role", role}, {"content", content}});
+  static std::vector<std::string> CommandNames() {
+    std::vector<std::string> names;
+    for (const ChatCommand& command : Commands()) names.emplace_back(command.name);
+    return names;
   }
 
-  bool ReadLine(std::string& line) {
-    while (true) {
-      if (terminal_) std::cerr << "> " << std::flush;
-      if (std::getline(std::cin, line)) return true;
-      if (!InterruptCatcher::Take()) return false;
-      // Ctrl-C at the prompt: what was typed is forgotten.
-      std::cin.clear();
-      clearerr(stdin);
-      std::cerr << "\n";
+  bool terminal() const { return lines_.terminal(); }
+  static void Tell(std::string_view text) { std::cerr << "pagefuse: " << text << "\n"; }
+
+  absl::Status Obey(const std::string& line) {
+    const size_t blank = std::min(line.find_first_of(" \t"), line.size());
+    const std::string name = line.substr(0, blank);
+    const std::string argument(StdView(absl::StripAsciiWhitespace(line.c_str() + blank)));
+    for (const ChatCommand& command : Commands()) {
+      if (command.name != name) continue;
+      const bool needs = !command.argument.empty() && !command.argument.starts_with('[');
+      if (needs ? argument.empty() : (command.argument.empty() && !argument.empty())) {
+        return absl::InvalidArgumentError(StrCat(name, ": expected ",
+                                                 needs ? command.argument : "nothing behind it",
+                                                 ", got \"", argument, "\""));
+      }
+      return (this->*command.run)(argument);
     }
+    return absl::InvalidArgumentError(StrCat("unknown command \"", name, "\"",
+                                             SimilarNames(name, CommandNames()),
+                                             "; /help lists all of them"));
   }
 
-  absl::Status Turn(const std::string& question) {
-    Add("user", question);
-    auto answer = Answer();
-    if (!answer.ok()) {
-      messages_.erase(messages_.size() - 1);
-      return answer.status();
-    }
-    Add("assistant", *answer);
+  absl::Status Clear(const std::string&) {
+    conversation_.Clear();
+    return absl::OkStatus();
+  }
+  absl::Status Help(const std::string&) {
+    std::cerr << kHelp;
+    return absl::OkStatus();
+  }
+  absl::Status Undo(const std::string&) {
+    if (conversation_.turns() == 0) return absl::InvalidArgumentError("there is nothing to undo");
+    Tell(StrCat("took back \"", ShortMessage(conversation_.Undo()), "\""));
+    return absl::OkStatus();
+  }
+  absl::Status System(const std::string& text) {
+    Conversation changed = conversation_;
+    changed.SetSystem(text);
+    PF_RETURN_IF_ERROR(Take(std::move(changed)));
+    Tell(text.empty() ? "the model is told nothing first" : "the model is told this first");
+    return absl::OkStatus();
+  }
+  absl::Status Save(const std::string& path) {
+    PF_RETURN_IF_ERROR(conversation_.Save(path));
+    Tell(StrCat("saved ", Turns(conversation_.turns()), " to \"", path, "\""));
+    return absl::OkStatus();
+  }
+  absl::Status Load(const std::string& path) {
+    PF_ASSIGN_OR_RETURN(Conversation loaded, Conversation::Load(path));
+    PF_RETURN_IF_ERROR(Take(std::move(loaded)));
+    Tell(StrCat("loaded ", Turns(conversation_.turns()), " from \"", path, "\""));
+    return absl::OkStatus();
+  }
+  static std::string Turns(int count) { return StrCat(count, count == 1 ? " turn" : " turns"); }
+
+  // Takes the other conversation's place, unless the template refuses what is in it.
+  absl::Status Take(Conversation other) {
+    Conversation asked = other;
+    asked.Ask("?");
+    PF_RETURN_IF_ERROR(Encode(asked).status());
+    conversation_ = std::move(other);
     return absl::OkStatus();
   }
 
-  absl::StatusOr<std::string> Answer() {
-    PF_ASSIGN_OR_RETURN(
-        std::vector<int64_t> prompt,
-        setup_.texts->EncodeChat({{"messages", messages_}, {"add_generation_prompt", true}},
-                                 std::time(nullptr)));
+  absl::StatusOr<std::vector<int64_t>> Encode(const Conversation& conversation) const {
+    return setup_.texts->EncodeChat(
+        {{"messages", conversation.messages()}, {"add_generation_prompt", true}},
+        std::time(nullptr));
+  }
+
+  absl::Status Turn(const std::string& question) {
+    Conversation asked = conversation_;
+    asked.Ask(question);
+    PF_ASSIGN_OR_RETURN(Request request, Fit(asked));
+    PF_ASSIGN_OR_RETURN(const std::string answer, Answer(request));
+    asked.Answer(answer);
+    conversation_ = std::move(asked);
+    return absl::OkStatus();
+  }
+
+  // Tokens that prompt and answer may have together, if anything bounds them.
+  std::optional<int64_t> Context() const {
+    std::optional<int64_t> context = setup_.folder.config.max_positions;
+    // The last token is never read again, and takes no room.
+    if (const auto capacity = decoder_.capacity()) {
+      context = std::min(context.value_or(*capacity + 1), *capacity + 1);
+    }
+    return context;
+  }
+
+  // The conversation as a request, without its oldest turns where the context has no room for an
+  // answer behind all of them.
+  absl::StatusOr<Request> Fit(Conversation& asked) const {
+    PF_ASSIGN_OR_RETURN(std::vector<int64_t> prompt, Encode(asked));
+    const auto has_room = [&](int64_t share) {
+      const std::optional<int64_t> context = Context();
+      if (!context) return true;
+      const int64_t wanted = std::max(flags_.max_new_tokens.value_or(1), *context / share);
+      return static_cast<int64_t>(prompt.size()) + wanted <= *context;
+    };
+    int dropped = 0;
+    if (!has_room(kLeastShare)) {
+      while (!has_room(kFreedShare) && asked.DropOldest()) {
+        ++dropped;
+        PF_ASSIGN_OR_RETURN(prompt, Encode(asked));
+      }
+    }
     const size_t length = prompt.size();
     Request request = MakeRequest(flags_, setup_, std::move(prompt));
     PF_ASSIGN_OR_RETURN(request.max_new_tokens, NewTokens(setup_.folder.config, length,
                                                           flags_.max_new_tokens, kUsualAnswer));
     PF_RETURN_IF_ERROR(FitIntoCache(flags_, decoder_, request));
+    if (dropped > 0) {
+      Tell(StrCat("the conversation is at the end of its context of ", *Context(),
+                  " tokens: dropped its oldest ", Turns(dropped)));
+    }
+    return request;
+  }
+
+  absl::StatusOr<std::string> Answer(const Request& request) {
     TellSecondBegin(setup_, request.prompt);
     Answers answers(1, setup_.tokenizer, flags_.stops, Answers::Output::kText);
-    ProgressLine progress;
-    progress.Show(StrCat("reading ", length, " tokens"));
+    progress_.Begin(request.prompt.size());
     InterruptCatcher::Take();
-    bool interrupted = false;
     const auto completion = decoder_.Continue(request, Room(request), [&](const NewToken& token) {
-      progress.Clear();
+      progress_.End();
       const bool goes_on = answers.Take(token);
-      interrupted = InterruptCatcher::Take();
-      return goes_on && !interrupted;
+      return goes_on && !InterruptCatcher::Take();
     });
-    progress.Clear();
+    progress_.End();
     PF_RETURN_IF_ERROR(completion.status());
     answers.Finish();
     std::cout << (answers.text(0).ends_with('\n') ? "" : "\n") << std::flush;
@@ -118,14 +231,16 @@ class ChatLoop {
   const GenerateFlags& flags_;
   const GenerateSetup& setup_;
   Decoder& decoder_;
-  bool terminal_;
-  Json messages_;
+  PrefillProgress& progress_;
+  Conversation conversation_;
+  LineEditor lines_;
 };
 
 }  // namespace
 
-absl::Status Chat(const GenerateFlags& flags, const GenerateSetup& setup, Decoder& decoder) {
-  PF_RETURN_IF_ERROR(ChatLoop(flags, setup, decoder).Run());
+absl::Status Chat(const GenerateFlags& flags, const GenerateSetup& setup, Decoder& decoder,
+                  PrefillProgress& progress) {
+  PF_RETURN_IF_ERROR(ChatLoop(flags, setup, decoder, progress).Run());
   PrintFigures(decoder, GenerateFigures(flags, decoder));
   return absl::OkStatus();
 }

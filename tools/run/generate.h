@@ -14,6 +14,7 @@
 #include "tools/cli/model_argument.h"
 #include "tools/run/profile.h"
 
+#include "pagefuse/base/progress.h"
 #include "pagefuse/runtime/decoder.h"
 #include "pagefuse/runtime/model_folder.h"
 #include "pagefuse/text/model/text_model.h"
@@ -28,6 +29,17 @@ struct SamplingFlags {
 void AddSamplingFlags(Command command, SamplingFlags& flags);
 // The model's own way, with what the flags say. InvalidArgument naming the flag.
 absl::StatusOr<SamplingOptions> MakeSampling(const SamplingFlags& flags, SamplingOptions sampling);
+
+// Shows how much of the prompts has been read, until all is or the first new token is there.
+class PrefillProgress {
+ public:
+  void Begin(size_t tokens);
+  void Add(const EngineStep& step);
+  void End() { stage_.reset(); }
+
+ private:
+  std::optional<ProgressStage> stage_;
+};
 
 struct GenerateFlags {
   ModelFlags model;
@@ -61,6 +73,8 @@ struct GenerateSetup {
   std::vector<int64_t> stop_tokens;                // special tokens that --stop names
 };
 
+// The files of a folder that say something of texts.
+TextFiles TextFilesOf(const ModelFolder& folder);
 // Reads texts and ids of the flags and of a pipe, and opens the model's folder and its texts, all that is to be had without
 // the graph.
 absl::StatusOr<GenerateSetup> OpenSetup(const GenerateFlags& flags);
@@ -81,7 +95,8 @@ Request MakeRequest(const GenerateFlags& flags, const GenerateSetup& setup,
                     std::vector<int64_t> prompt);
 
 // Talks over the terminal, or with the lines of a pipe, until the input ends.
-absl::Status Chat(const GenerateFlags& flags, const GenerateSetup& setup, Decoder& decoder);
+absl::Status Chat(const GenerateFlags& flags, const GenerateSetup& setup, Decoder& decoder,
+                  PrefillProgress& progress);
 
 // The completions, a list of objects.
 nlohmann::ordered_json GenerateResults(const std::vector<Request>& requests,

@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "tools/cli/output.h"
-#include "tools/cli/progress_line.h"
 #include "tools/cli/verbosity.h"
 #include "tools/run/generate.h"
 
@@ -109,23 +108,6 @@ absl::Status CheckFlags(const GenerateFlags& flags) {
   return absl::OkStatus();
 }
 
-// Which prompts are read, on the terminal, while the first of their tokens are computed.
-class PrefillProgress {
- public:
-  void Begin(const std::vector<Request>& requests) {
-    for (const Request& request : requests) total_ += static_cast<int64_t>(request.prompt.size());
-  }
-  void Add(const EngineStep& step) {
-    done_ += step.decode ? 0 : step.tokens;
-    if (step.decode || done_ >= total_) return line_.Clear();
-    line_.Show(StrCat("reading ", done_, " of ", total_, " tokens"));
-  }
-
- private:
-  ProgressLine line_;
-  int64_t total_ = 0, done_ = 0;
-};
-
 // Answers that did not come as they were made.
 void PrintAnswers(const GenerateFlags& flags, const Answers& answers,
                   const std::vector<Completion>& completions) {
@@ -168,8 +150,7 @@ int64_t NewTokensOf(const std::vector<Completion>& completions) {
 absl::StatusOr<std::unique_ptr<Decoder>> LoadDecoder(const GenerateFlags& flags,
                                                      const std::string& graph,
                                                      std::optional<Model>& kept) {
-  ProgressLine progress;
-  progress.Show(StrCat("loading ", graph));
+  std::optional<ProgressStage> progress(std::in_place, StrCat("loading ", graph));
   const auto load = [&]() -> absl::StatusOr<Model> {
     PF_ASSIGN_OR_RETURN(Model model, ReadModel(graph));
     if (flags.logit_error) kept = model.Clone();
@@ -179,7 +160,7 @@ absl::StatusOr<std::unique_ptr<Decoder>> LoadDecoder(const GenerateFlags& flags,
   PF_ASSIGN_OR_RETURN(
       auto decoder, Decoder::Create(load, flags.engine,
                                     {.require_paged = flags.require_paged, .check_paging = check}));
-  progress.Clear();
+  progress.reset();
   if (decoder->plain()) Warn(*decoder);
   // Why a graph is not paged, Warn has told.
   const auto& verdict = decoder->verdict();
@@ -276,15 +257,28 @@ absl::Status Generate(GenerateFlags flags) {
     PF_RETURN_IF_ERROR(FitIntoCache(flags, *decoder, request));
   }
   if (flags.chat) {
-    PF_RETURN_IF_ERROR(Chat(flags, setup, *decoder));
+    PF_RETURN_IF_ERROR(Chat(flags, setup, *decoder, progress));
   } else {
-    progress.Begin(requests);
+    size_t tokens = 0;
+    for (const Request& request : requests) tokens += request.prompt.size();
+    progress.Begin(tokens);
     PF_RETURN_IF_ERROR(Complete(flags, setup, *decoder, requests, std::move(kept)));
   }
   return log.Write(flags.profiling);
 }
 
 }  // namespace
+
+void PrefillProgress::Begin(size_t tokens) {
+  stage_.emplace("prefill", static_cast<int64_t>(tokens), "tokens");
+}
+
+void PrefillProgress::Add(const EngineStep& step) {
+  if (!stage_) return;
+  const int64_t done = stage_->done() + (step.decode ? 0 : step.tokens);
+  if (step.decode || done >= stage_->total()) return End();
+  stage_->Reach(done);
+}
 
 void AddGenerateCommand(Command app, Outcome& outcome) {
   auto flags = std::make_shared<GenerateFlags>();

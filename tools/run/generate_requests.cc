@@ -149,6 +149,14 @@ absl::Status ForceTokens(const std::vector<int64_t>& ids, std::vector<Request>& 
 
 }  // namespace
 
+TextFiles TextFilesOf(const ModelFolder& folder) {
+  return {.tokenizer = folder.tokenizer,
+          .tokenizer_config = folder.tokenizer_config,
+          .special_tokens_map = folder.special_tokens_map,
+          .chat_template = folder.chat_template,
+          .chat_template_json = folder.chat_template_json};
+}
+
 absl::StatusOr<GenerateSetup> OpenSetup(const GenerateFlags& flags) {
   GenerateSetup setup;
   PF_RETURN_IF_ERROR(TakeIds(flags, setup));
@@ -159,12 +167,8 @@ absl::StatusOr<GenerateSetup> OpenSetup(const GenerateFlags& flags) {
   }
   PF_ASSIGN_OR_RETURN(setup.sampling, MakeSampling(flags.sampling, setup.folder.config.sampling));
   if (setup.folder.tokenizer.empty()) return setup;
-  const TextFiles files = {.tokenizer = setup.folder.tokenizer,
-                           .tokenizer_config = setup.folder.tokenizer_config,
-                           .special_tokens_map = setup.folder.special_tokens_map,
-                           .chat_template = flags.chat_template.empty() ? setup.folder.chat_template
-                                                                        : flags.chat_template,
-                           .chat_template_json = setup.folder.chat_template_json};
+  TextFiles files = TextFilesOf(setup.folder);
+  if (!flags.chat_template.empty()) files.chat_template = flags.chat_template;
   PF_ASSIGN_OR_RETURN(setup.texts, TextModel::Load(files));
   setup.tokenizer = setup.texts->tokenizer();
   auto stop_tokens = StopTokens(*setup.tokenizer, flags.stops);

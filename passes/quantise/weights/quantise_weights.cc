@@ -23,6 +23,7 @@
 
 #include "absl/strings/str_split.h"
 
+#include "pagefuse/base/progress.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/kernels/formats/weight_format.h"
@@ -97,7 +98,14 @@ class Rewriter {
   absl::StatusOr<bool> Run() {
     for (const GraphScope& scope : AllGraphs(model_)) {
       stored_.emplace(*scope.graph, format_);
-      for (Node* node : NodesOf(*scope.graph)) PF_RETURN_IF_ERROR(Visit(scope, node));
+      const auto nodes = NodesOf(*scope.graph);
+      ProgressStage progress(StrCat("quantising weights to ", format_.name),
+                             static_cast<int64_t>(nodes.size()));
+      int64_t done = 0;
+      for (Node* node : nodes) {
+        progress.Reach(done++);
+        PF_RETURN_IF_ERROR(Visit(scope, node));
+      }
     }
     PF_RETURN_IF_ERROR(excluded_.CheckUsed());
     return changed_;

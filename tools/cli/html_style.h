@@ -1,15 +1,17 @@
-// The style of a report's page, light or dark as the reader's system is.
+// The style of the pages of html_page.h, light or dark as the reader's system is.
 #pragma once
 
 #include <string_view>
 
 namespace pagefuse::tools {
 
-inline constexpr std::string_view kReportStyle = R"(
+inline constexpr std::string_view kHtmlStyle = R"(
 :root { color-scheme: light dark; --text: #1f2328; --dim: #57606a; --back: #fff; --panel: #f6f8fa; --line: #d0d7de; --link: #0550ae;
-  --bad: #82071e; --bad-back: #ffebe9; --good-back: #dafbe1; --good-line: #2da44e; --mark: #fff3b0; --bar: #b6d4fe; }
+  --bad: #82071e; --bad-back: #ffebe9; --good-back: #dafbe1; --good-line: #2da44e; --mark: #fff3b0; --bar: #b6d4fe;
+  --line0: #0550ae; --line1: #bc4c00; --line2: #1a7f37; --line3: #8250df; --line4: #bf3989; --line5: #6e5c00; }
 @media (prefers-color-scheme: dark) { :root { --text: #e6edf3; --dim: #9da7b3; --back: #0d1117; --panel: #161b22; --line: #3b434d; --link: #79b8ff;
-  --bad: #ffc1ba; --bad-back: #5a1e1e; --good-back: #12361f; --good-line: #3fb950; --mark: #4d3f06; --bar: #1f3d66; } }
+  --bad: #ffc1ba; --bad-back: #5a1e1e; --good-back: #12361f; --good-line: #3fb950; --mark: #4d3f06; --bar: #1f3d66;
+  --line0: #79b8ff; --line1: #ffa657; --line2: #56d364; --line3: #d2a8ff; --line4: #ff9bce; --line5: #e3b341; } }
 * { box-sizing: border-box; }
 body { font: 15px/1.5 system-ui, "DejaVu Sans", sans-serif; margin: 0 auto; max-width: 76em; padding: 0 1.5em 4em; color: var(--text); background: var(--back); }
 nav { position: sticky; top: 0; background: var(--back); border-bottom: 1px solid var(--line); padding: .6em 0; display: flex; flex-wrap: wrap; gap: .2em 1.2em; z-index: 1; }
@@ -31,6 +33,18 @@ details.left { border: 1px solid var(--line); border-left: 4px solid var(--bad);
 details.left p { margin: .5em 0; }
 svg line { stroke: var(--dim); stroke-opacity: .55; } svg rect { fill: var(--panel); stroke: var(--dim); } svg .fused rect { fill: var(--good-back); stroke: var(--good-line); }
 svg text { font: 12px system-ui, "DejaVu Sans", sans-serif; text-anchor: middle; fill: var(--text); }
+caption { text-align: left; color: var(--dim); padding: .2em 0; }
+tbody th { font-weight: 500; } td.short { white-space: nowrap; } td.share + td { padding-left: .8em; }
+.aloud, .skip { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
+.skip:focus { position: fixed; top: .5em; left: .5em; width: auto; height: auto; clip-path: none; padding: .4em .8em; background: var(--panel); z-index: 2; }
+:focus-visible { outline: 3px solid var(--link); outline-offset: 2px; }
+svg.chart { max-width: 100%; height: auto; } svg.chart text.begin { text-anchor: start; } svg.chart text.end { text-anchor: end; }
+svg.chart line { stroke: var(--line); stroke-opacity: 1; }
+svg.chart polyline { fill: none; stroke-width: 2.5; } svg.chart circle { stroke: none; }
+.line0 { stroke: var(--line0); fill: var(--line0); } .line1 { stroke: var(--line1); fill: var(--line1); stroke-dasharray: 9 4; }
+.line2 { stroke: var(--line2); fill: var(--line2); stroke-dasharray: 3 3; } .line3 { stroke: var(--line3); fill: var(--line3); stroke-dasharray: 14 4 3 4; }
+.line4 { stroke: var(--line4); fill: var(--line4); stroke-dasharray: 6 6; } .line5 { stroke: var(--line5); fill: var(--line5); stroke-dasharray: 1 4; }
+figure { margin: .8em 0; } figcaption { font-weight: 600; }
 )";
 
 }  // namespace pagefuse::tools
