@@ -10,7 +10,8 @@ A page shows commands in two kinds of blocks:
   ```sh          commands that must end with status 0. ```sh elsewhere has those of other tools or machines, which no test can run.
 
 A command of pagefuse or ./dev in any other block is an error; so are those in running text (`pagefuse ...`) that name a command or
-a flag that does not exist. What depends on the machine alone is not compared: times, rates, memory (MACHINE). Pages whose blocks
+a flag that does not exist. What depends on the machine alone is not compared: times, rates, memory,
+and of ONNX Runtime its release and the last digits of its floats (MACHINE). Pages whose blocks
 tests/docs/walk.sh runs are left to it.
 
 docs/first_hour.sh, the commands of README.md, is run too. With PAGEFUSE_UPDATE_DOCS=1 blocks that differ are written anew.
@@ -24,8 +25,12 @@ import tempfile
 WALKED = {"docs/adding_an_op.md", "docs/adding_a_fusion.md"}
 NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 # A number and its unit, and the numbers of a row of `bench`, which has no units.
-MACHINE = [(r"%s(?= (?:ns|us|ms|s|GB/s)\b)" % NUMBER, "N"), (r"%s(?= (?:tokens )?(?:a second|/s)|[ ]?(?:tokens|tok)/s)" % NUMBER, "N"),
-           (r"^memory: .*", "memory: N"), (r"( +%s){2}$" % r"[0-9]+\.[0-9]{2}", " N N"), (r" +(?=tokens/s +\+-$)", " ")]
+MACHINE = [
+    (r"%s(?= (?:ns|us|ms|s|GB/s)\b)" % NUMBER, "N"), (r"%s(?= here$)" % NUMBER, "N"),
+    (r"%s(?= (?:tokens )?(?:a second|/s)| ?(?:tokens|tok)/s)" % NUMBER, "N"),
+    (r"( +[0-9]+\.[0-9]{2}){2}$", " N N"), (r" +(?=tokens/s +\+-$)", " "),
+    (r"^memory: .*", "memory: N"),
+    (r"ONNX Runtime [0-9.]+", "ONNX Runtime N"), (r"floats within \S+,", "floats within N,")]
 COMMAND = re.compile(r"^\s*(?:\$ )?(?:build/release/)?(?:pagefuse|\./dev)(?: |$)|^\s*\$ ")
 
 
@@ -116,7 +121,7 @@ class Shell:
 
     def run(self, command):
         if self.ort:
-            command = re.sub(r"\S*libonnxruntime\.so\.1", self.ort, command)
+            command = re.sub(r"[^\s=]*libonnxruntime\.so\.1", self.ort, command)
         process = subprocess.run(["bash", "-c", command], cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL,
                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=600, check=False)
         return process.returncode, [line.rstrip() for line in process.stdout.decode(errors="replace").splitlines()]

@@ -16,8 +16,11 @@ fail() {
   exit 1
 }
 
-# inside COMMAND...: in the bare system, with its own environment.
-inside() { chroot "$root" env -i PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin "$@"; }
+# inside COMMAND...: in the bare system, with its own environment. The loader needs /proc for the folder that a program lies in.
+inside() {
+  unshare --mount sh -c 'mount --bind /proc "$0/proc" && exec chroot "$0" env -i PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin "$@"' "$root" "$@"
+}
+inside true 2>/dev/null || { echo "there is no leave to mount /proc in $root"; exit 3; }
 
 # answers PROGRAM: the program in the bare system reads a model's folder and answers.
 answers() {
@@ -33,8 +36,9 @@ cp -r models/gemma3_recall "$root/root/"
 mkdir -p "$root/opt/pagefuse"
 tar -C "$root/opt/pagefuse" --strip-components 1 -xf "$packages"/pagefuse-*.tar.gz
 answers /opt/pagefuse/bin/pagefuse
-! ldd_lines=$(inside ldd /opt/pagefuse/lib/libpagefuse_ort.so | grep 'not found') || fail "libpagefuse_ort.so: $ldd_lines"
-inside ls /opt/pagefuse/share/doc/pagefuse | grep -q '^copyright.libprotobuf' || fail "the licence of a library is missing"
+! inside ldd /opt/pagefuse/lib/libpagefuse_ort.so | grep 'not found' || fail "a library of libpagefuse_ort.so is missing"
+inside ls /opt/pagefuse/share/doc/pagefuse >"$packages/files"
+grep -q '^copyright.libprotobuf' "$packages/files" || fail "the licence of a library is missing"
 echo "the archive runs on a bare Debian"
 
 cp "$packages"/pagefuse_*.deb "$packages"/pagefuse-dev_*.deb "$root/root/"
@@ -42,7 +46,8 @@ cp /etc/resolv.conf "$root/etc/"
 inside sh -c 'DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends /root/pagefuse_*.deb' >"$packages/apt.log" 2>&1 ||
   { tail -n 5 "$packages/apt.log"; fail "the .deb cannot be installed"; }
 answers /usr/bin/pagefuse
-dpkg-deb -c "$packages"/pagefuse-dev_*.deb | grep -q '/usr/lib/cmake/pagefuse/pagefuse-config.cmake$' || fail "pagefuse-dev has no CMake package"
-inside apt-get remove -y -qq pagefuse >/dev/null 2>&1
+dpkg-deb -c "$packages"/pagefuse-dev_*.deb >"$packages/files"
+grep -q '/usr/lib/cmake/pagefuse/pagefuse-config.cmake$' "$packages/files" || fail "pagefuse-dev has no CMake package"
+inside apt-get remove --autoremove -y -qq pagefuse >/dev/null 2>&1
 ! inside test -e /usr/bin/pagefuse || fail "the .deb is not removed"
 echo "the .deb installs, runs and goes on a bare Debian"
