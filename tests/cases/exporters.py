@@ -14,6 +14,7 @@ import collections
 import concurrent.futures
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -171,8 +172,11 @@ def check(rows):
         page = file.read()
     table = page.split("## By family\n")[1].split("\n\n")[1]
     with open("README.md", encoding="utf8") as file:
-        if table.strip() not in file.read():
-            wrong.append("README.md does not show the table of docs/exporters.md")
+        readme = file.read()
+    if table.strip() not in readme:
+        wrong.append("README.md does not show the table of docs/exporters.md")
+    if "[%s architectures]" % re.search(r"made of (\d+) architectures", page).group(1) not in readme:
+        wrong.append("README.md tells another number of architectures than docs/exporters.md")
     header, _, *lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.strip().splitlines()]
     told = {line[0]: dict(zip(header, line)) for line in lines}
     for row in rows:
