@@ -1,6 +1,18 @@
 include(PagefusePrecompiled)
 include(PagefuseUnity)
 
+# What is installed without a word of its component: headers, static libraries and the package configuration.
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME development)
+
+# pf_install_program(<target> RUNTIME|LIBRARY <folder> <libraries>): installs what users run. The archive of CPack has the shared
+# libraries that it needs in <libraries>, relative to <folder>. The old kind of run path is asked for, since the libraries find each
+# other by it too.
+function(pf_install_program target kind folder libraries)
+  set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN/${libraries}")
+  target_link_options(${target} PRIVATE -Wl,--disable-new-dtags)
+  install(TARGETS ${target} RUNTIME_DEPENDENCY_SET pagefuse_shared ${kind} DESTINATION ${folder} COMPONENT program)
+endfunction()
+
 # pf_library(<layer> SOURCES ... PUBLIC_HEADERS ... DEPS ... PRIVATE_DEPS ...)
 #
 # Makes the static library pagefuse::<layer>. The file X of the checkout is included as "pagefuse/X", through an include
