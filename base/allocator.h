@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the memory of kernels comes from: outputs, scratch memory, and what they prepare of
 // constants.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Element types of tensors, with ONNX's own codes and names.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How deeply a text of JSON is nested. What reads, copies and prints JSON calls itself for each level: it is looked at first.
 #pragma once
 

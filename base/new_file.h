@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes files so that each is there whole or not at all: beside its place, and moved there at the end. Until then an older file of that
 // name is what readers find; of a file that could not be finished, for whatever reason, nothing is left.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Element types narrower than a byte: four bits, two to a byte, or two bits, four to a byte; the
 // first element is in the lowest bits.
 #pragma once

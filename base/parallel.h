@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loops that several threads work on: what kernels call, and the pool that runs them.
 //
 // The items of a loop are claimed part by part by whoever is free, the caller among them: which

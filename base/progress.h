@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lets work that may take long tell how far it is, to whoever watches its thread: a command line that
 // shows it, or nobody.
 #pragma once

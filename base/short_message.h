@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keeps messages readable: a file may hold names, attributes and lists of megabytes, and an error that quotes one is no longer than a
 // screen or two all the same.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Early return for absl::Status and absl::StatusOr, and the check of our own invariants.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // absl's string functions for std::string_view, which Debian's absl (built as C++14) does not take.
 #pragma once
 

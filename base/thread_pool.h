@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // pagefuse's own worker pool: threads that wait for loops to help with.
 #pragma once
 

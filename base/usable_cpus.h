@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How many CPUs this process may use: the default number of threads.
 #pragma once
 

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Decodes the demo model with default threads and with one, in turns: on the machine as it is, then beside endless loops.
 #
 #   bench/busy_neighbour.sh BUILD_DIR [ROUNDS]

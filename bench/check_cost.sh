@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # check_cost.sh PAGEFUSE FOLDER...: what the comparison at load (docs/trust.md) adds to the time until the first token, for each folder with a
 # model.onnx: the fastest of five runs with and without, and what was compared. A table in Markdown.
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What a decoded token costs at growing contexts: the step, and in it attention and the choice of rows by index scores. For graphs
 # whose attention does not read all of the context: DeepSeek V3.2 and V4.
 #

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Times a graph as it came, without fusions, on made-up feeds, and prints one JSON object with the
 // keys of ort_peer/graph.js, which feeds the same numbers.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The lightning indexer at the sizes of DeepSeek V3.2: scores, top-k, quantising ops, and those
 // that turn indices into slots.
 #include <algorithm>

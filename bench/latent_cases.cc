@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ops of DeepSeek's caches at the sizes of V3.2 and V4.
 #include <numeric>
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Speed of the matrix products as shares of what the machine can do, measured in the same run: read
 // bandwidth for few rows, the peak of AVX-512 or AVX2 multiply-add, or of the unit for bfloat16,
 // for many. Weights of float32, bfloat16, 4 and 8 bits, and of experts.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ops of domain pagefuse against what the machine can do, row by row of a table (op_cases.h): bytes
 // a second as a share of the memory bandwidth or of a plain copy of as many bytes, in caches and in
 // memory; operations a second as a share of the peak. The yardsticks are measured by this program.

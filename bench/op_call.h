@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One call of an op on tensors of its own, for benchmarks.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of op_bench: calls of ops of domain pagefuse, and what a run of each has to do at least.
 // op_peer compares the same calls with ONNX Runtime.
 #pragma once

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Compares every op that has a decomposition with ONNX Runtime: our best kernel against the decomposition, attention against ONNX
 # Runtime's GroupQueryAttention, and standard ops (std_...) against the same node, on the same inputs with as many threads.
 #

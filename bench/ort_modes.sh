@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What fused files are in releases of ONNX Runtime: a row a model, cache format and release, by function bodies and with the library.
 #
 #   bench/ort_modes.sh BUILD_DIR ORT_DIR [REPEAT]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A decode step of a fused file in ONNX Runtime, whose threads our kernels use, beside the same step
 // here.
 //

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Prints a hash of the outputs of every case and model of the tree: what a change that may not alter a bit is compared by.
 #
 #   bench/output_hashes.sh BUILD_DIR > FILE        then the same for another build, and diff

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PagedAttention, MergeAttnStates and the inserts of keys and values, over each format of a cache.
 #include "paged_layer.h"
 

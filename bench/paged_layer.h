@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls of the ops over paged key and value caches with random contents, for benchmarks: one
 // sequence over one layer's cache, blocks in random order, as in a model.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the machine can do at most, measured: the yardstick of the benchmarks.
 #pragma once
 

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Compares the engine with ONNX Runtime on a graph of Gemma 3 1B dimensions with random weights, in turns on the same machine.
 #
 #   bench/peer_1b.sh BUILD_DIR WORK_DIR [ROUNDS]

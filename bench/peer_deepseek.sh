@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Compares fused and paged DeepSeek exports with the same exports as they came, here and in ONNX Runtime, in turns on the same machine.
 #
 #   bench/peer_deepseek.sh BUILD_DIR WORK_DIR [ROUNDS]

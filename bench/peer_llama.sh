@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Compares the engine with llama.cpp at Gemma 3 1B dimensions with random weights of 4 and 8 bits, in turns on the same machine:
 # int4 beside Q4_0, int8 beside Q8_0.
 #

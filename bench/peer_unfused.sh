@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Compares the engine, running graphs as they came, with ONNX Runtime, in turns on the same machine.
 #
 #   bench/peer_unfused.sh BUILD_DIR WORK_DIR [ROUNDS]

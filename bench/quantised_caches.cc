@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the formats of a cache of latent rows do to the logits.
 //
 //   quantised_caches FOLDER

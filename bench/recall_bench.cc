@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Exact answers of the bundled gemma3_recall model per cache mode and format of weights: what they do to
 // attention over long contexts, what it takes and how fast it decodes.
 //

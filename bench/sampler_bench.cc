@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // sampler_bench: one token of 262144 logits, for settings that people use; seconds of the processor.
 #include <algorithm>
 #include <cstdio>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What graphs of many nodes cost: loading, planning as loaded, the whole pass pipeline, planning
 // what it leaves, and a first run, in seconds of CPU by the number of nodes. Each should grow as
 // the number of nodes does.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Graphs of any size, each of one shape that makes some step quadratic where it is written
 // carelessly.
 #pragma once

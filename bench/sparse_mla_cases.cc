@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SparseMlaAttention over one layer's latent cache: prefill and decode, of listed rows and of all.
 #include <string>
 #include <vector>

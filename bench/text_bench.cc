@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // text_bench TOKENIZER.JSON [TEXT]: how fast a tokenizer loads, encodes prose (the file TEXT, by default the project's documents)
 // and one word of a million letters, and streams text.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The TurboQuant ops: attention beside PagedAttention over a bfloat16 cache, inserts, dequantisation.
 #include <cstring>
 #include <string>

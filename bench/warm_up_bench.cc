@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the first call of an engine costs next to later ones, with and without warm-up: time to the
 // first token of a prompt, each row an engine that was loaded anew.
 //

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Finds oneDNN. Debian's own package configuration asks for OpenCL headers that its library does not need.
 find_path(Dnnl_INCLUDE_DIR dnnl.hpp)
 find_library(Dnnl_LIBRARY dnnl)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Finds libedit. Debian's package has no CMake configuration.
 find_path(Libedit_INCLUDE_DIR histedit.h)
 find_library(Libedit_LIBRARY edit)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Finds minizip. Debian's package has no CMake configuration.
 find_path(Minizip_INCLUDE_DIR minizip/unzip.h)
 find_library(Minizip_LIBRARY minizip)

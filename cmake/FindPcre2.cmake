@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Finds PCRE2 for texts of bytes. Debian's package has no CMake configuration.
 find_path(Pcre2_INCLUDE_DIR pcre2.h)
 find_library(Pcre2_LIBRARY pcre2-8)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Finds utf8proc. Debian's package has no CMake configuration.
 find_path(Utf8proc_INCLUDE_DIR utf8proc.h)
 find_library(Utf8proc_LIBRARY utf8proc)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Finds the header of xxHash, which holds all of it. Debian's package has no CMake configuration.
 find_path(Xxhash_INCLUDE_DIR xxhash.h)
 include(FindPackageHandleStandardArgs)

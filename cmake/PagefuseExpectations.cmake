@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # pagefuse_add_expectations(<folder> [PLUGIN <target>]): a CTest case that runs `pagefuse expect` over the pass tests and
 # expectations in the folder, with the plug-in that the target builds. PAGEFUSE_EXECUTABLE names the program where it is no
 # target of this build.

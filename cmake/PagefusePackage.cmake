@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # CPack: pagefuse (the program and libpagefuse_ort.so) and pagefuse-dev as .deb, which name the packages of Debian that they need, and
 # one .tar.gz of the program that has these libraries in it. `./dev package` makes and tries them.
 set(documents ${CMAKE_INSTALL_DATADIR}/doc/pagefuse)

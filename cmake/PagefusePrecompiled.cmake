@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Precompiled headers: what nearly every source includes of the standard library, of Abseil and of GoogleTest is read once
 # a kind of target instead of once a source, where it would be half of the time. No header of the project is among them, so
 # that a change of one compiles what includes it and nothing else. Every source still includes what it uses: ./dev lint

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # pagefuse_unpack(<folder> <archive>...): unpacks the archives, which tests/pack.sh writes, into <folder> when CMake configures, unless it was made
 # from just these contents. What lay there before is removed, so that no case outlives its archive.
 function(pagefuse_unpack folder)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Unity builds: sources that do not get in each other's way are compiled as one, so that the headers that they share are
 # read once. A clean build takes a third of the time. PAGEFUSE_UNITY=OFF compiles each source alone, as ./dev lint reads
 # them: better where one source is changed again and again.
@@ -12,9 +13,17 @@ function(pf_unity target)
   endif()
   get_target_property(sources ${target} SOURCES)
   list(FILTER sources INCLUDE REGEX "\\.cc$")
+  list(LENGTH sources count)
+  if(count LESS 4)
+    return()
+  endif()
   execute_process(COMMAND ${pf_python3} ${PROJECT_SOURCE_DIR}/cmake/unity_groups.py ${sources}
                   WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} OUTPUT_VARIABLE groups COMMAND_ERROR_IS_FATAL ANY)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # GCC takes a source within another one for a header, where unnamed namespaces would be a mistake.
+    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+  endif()
   string(REGEX MATCHALL "[^\n]+" lines "${groups}")
   foreach(line IN LISTS lines)
     string(REGEX MATCH "^([0-9]+) (.*)$" line "${line}")

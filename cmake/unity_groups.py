@@ -1,15 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which sources of a target can be compiled as one.
 
   unity_groups.py SOURCE...: prints "GROUP SOURCE" for each that can be compiled with others, up to eight of them.
 
-A source that is compiled behind another one sees what that declares for itself: the names in its unnamed namespaces, its
-macros. So two sources go into one group only where neither mentions, for whatever it means there, a name that is the other's own.
-Sources that compile themselves once for each SIMD target (Highway) stay alone.
+A source that is compiled behind another one sees what that declares for itself, the names in its unnamed namespaces and its
+macros, and what headers declare that only the other one includes. So two sources go into one group only where neither, nor a
+header that it alone includes, mentions a name that is the other's own, whatever it means there. Sources that compile themselves
+once for each SIMD target (Highway) stay alone.
 """
+import functools
+import os
 import re
 import sys
 
 MOST = 8
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 KEYWORDS = {"auto", "bool", "char", "const", "constexpr", "double", "enum", "float", "inline", "int", "nullptr", "operator",
             "return", "static", "template", "typename", "void"}
 IDENTIFIER = r"[A-Za-z_]\w*"
@@ -47,16 +52,40 @@ def own_names(text):
     return names
 
 
+@functools.cache
+def words(path):
+    return frozenset(re.findall(IDENTIFIER, code(path)))
+
+
+@functools.cache
+def included(path):
+    """The project's headers that a file includes, directly or not."""
+    with open(path, encoding="utf-8") as file:
+        names = re.findall(r'^#include "([^"]+)"', file.read(), flags=re.M)
+    found = set()
+    for name in names:
+        below = name.removeprefix("pagefuse/")
+        for header in (os.path.join(ROOT, below), os.path.join(os.path.dirname(path), name)):
+            if os.path.isfile(header):
+                found |= {header} | included(header)
+                break
+    return frozenset(found)
+
+
 class Source:
     def __init__(self, path):
         text = code(path)
         self.path = path
         self.own = own_names(text)
-        self.words = set(re.findall(IDENTIFIER, text))
         self.alone = "foreach_target.h" in text or "HWY_" in text or re.search(r"^using namespace", text, flags=re.M)
 
+    def sees(self, other):
+        """Whether it may take a name of the other one's own for another."""
+        mentioned = {self.path} | (included(self.path) - included(other.path))
+        return not all(other.own.isdisjoint(words(path)) for path in mentioned)
+
     def fits(self, other):
-        return not (self.own & other.words or other.own & self.words)
+        return not (self.sees(other) or other.sees(self))
 
 
 def grouped(sources):

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The base of passes that look at one node after the other.
 #pragma once
 

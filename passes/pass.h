@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Declares what a pass is, what it may ask, and how it reports what it did and why it did not.
 #pragma once
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes a wheel of the package that CMake built: python3 setup.py bdist_wheel, in build/release/python.
 
 The wheel carries the shared libraries that the package is linked with, so that it installs where nothing but Python, the C

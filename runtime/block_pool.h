@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pool of cache blocks: which blocks are free, and how many hold each used one.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tells builds of this program apart.
 #pragma once
 

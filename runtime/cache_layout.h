@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The cache of a paged graph as its metadata and inputs describe it: cache groups, cache tensors,
 // and the feeds of a step.
 #pragma once

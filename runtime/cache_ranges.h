@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measures how large the keys and values of a model become, from which the scales of a quantised
 // cache are made.
 #pragma once

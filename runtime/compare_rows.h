@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares rows of logits of two forms of one decoder.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the JSON files of a model's folder: values by name, and errors with file, field, expected
 // and found.
 #pragma once

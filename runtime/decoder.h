@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A decoder that runs in the best way its graph allows: paged with continuous batching, or else as
 // it was exported.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The engine takes prompts and gives tokens, with many sequences in one packed step.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Engine::Continue: a text that grows by turns, over one cache.
 #include <algorithm>
 

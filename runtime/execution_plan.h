@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The decisions that a session makes once: the steps in order, the kernel of each, and which values
 // share memory.
 #pragma once

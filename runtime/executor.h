@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a plan step by step: shapes first, then memory, then the kernel. What follows from shapes is
 // computed once for consecutive runs with the same shapes.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the outputs of an executor's steps lie.
 #include <algorithm>
 #include <cstring>

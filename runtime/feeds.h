@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a caller feeds, against what the inputs of a graph declare.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/runtime/float_form.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A graph of 16-bit floats as a graph of float, which tells what those roundings are.
 #pragma once
 

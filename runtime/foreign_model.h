@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tells what a file or folder holds that somebody took for an ONNX graph.
 #pragma once
 

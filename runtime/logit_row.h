@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A row of logits that finds its largest elements without looking at all of it again and again.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Assigns each storage an offset in the arena by its lifetime, so that storages that are alive at
 // the same time never overlap.
 #pragma once

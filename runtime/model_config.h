@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the files beside a graph say of the model: its special tokens, its limits and its sampling.
 #pragma once
 

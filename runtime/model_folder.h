@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds the files of a model's folder as people download it: which file is the graph, and what lies
 // beside it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Constants in the order in which kernels read them, made once for all steps of a plan.
 #pragma once
 

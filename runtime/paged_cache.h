@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The paged KV cache of a session: cache groups, the blocks of each sequence, and the step's
 // metadata.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A paged graph together with its cache: the session, the cache tensors, and the feeds of a step.
 #pragma once
 

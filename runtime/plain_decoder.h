@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A decoder that runs its graph as it was exported, one sequence at a time, which is how a graph
 // that cannot be paged generates. It runs over the past of the graph where the graph has one, and
 // otherwise from the first token again for every new one.

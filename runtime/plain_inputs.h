@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds the inputs and outputs of a decoder that runs as it was exported.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which output gives back which past of a decoder that runs as it was exported.
 #pragma once
 

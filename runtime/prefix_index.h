@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds which requests of a batch begin with the same tokens.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a rewritten decoder is tried on before it serves a token: prompts at the edges of what its
 // graph compares, cuts, clips and counts.
 #pragma once

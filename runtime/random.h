@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random numbers by counter: a seed and a position always give the same number, whatever was drawn
 // before.
 #pragma once

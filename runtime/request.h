@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a decoder is asked for, and what it returns.
 #pragma once
 

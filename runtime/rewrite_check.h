@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares the logits of a rewritten decoder with those of its graph as it was exported, before it
 // serves a token, and puts rewrites back where they differ.
 #pragma once

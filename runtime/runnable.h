@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The graph of a decoder made ready to run: over a paged cache, or else as it was exported.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The scheduler decides which requests get how many tokens in the next packed step.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A session: a loaded, optimised and planned model that runs on named feeds.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/runtime/step_call.h"
 
 #include <cstring>

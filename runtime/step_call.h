@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The call of a step as the last run left it, so that a run with the same shapes does not infer
 // them again.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keeps what the comparison of a rewritten graph with its export gave (rewrite_check.h), so that a
 // model is compared once.
 #pragma once

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # check_test_data.sh CMAKE MODULE: pack.sh gives the same bytes for the same files, and pagefuse_unpack of MODULE takes an archive once, and again
 # when what is in it changed.
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # pack.sh ARCHIVE FOLDER [NAME...]: packs the files of FOLDER, or of what NAME (a pattern) is in it, into ARCHIVE (.tar.xz). The same files
 # give the same bytes: sorted by name, without owner, time or the executable bit. How a case is added or changed:
 #
@@ -15,4 +16,8 @@ shift 2
 find ${*:-*} -type f | LC_ALL=C sort |
   tar --create --no-recursion --files-from - --format ustar --owner 0 --group 0 --numeric-owner --mode u=rw,go=r --mtime @0 |
   xz -9e -T1 >"$archive.new"
+# Tensors, whose elements are four bytes, pack better by the place of a byte in its word than by the byte before it, texts do not.
+xz -dc "$archive.new" | xz --lzma2=preset=9e,lc=0,lp=2 -T1 >"$archive.words"
+if [ "$(wc -c <"$archive.words")" -lt "$(wc -c <"$archive.new")" ]; then mv "$archive.words" "$archive.new"; fi
+rm -f "$archive.words"
 mv "$archive.new" "$archive"

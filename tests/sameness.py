@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What the passes make of every graph that the project has, as hashes: one line a graph and variant.
 
     sameness.py [--build build/release] [-j 2] [--only TEXT] [--exports FOLDER]... [--quick] [--twice] [--names FILE] [--fired FILE] > FILE

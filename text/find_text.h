@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Searches a text in time that grows with its length alone: std::string::find takes the product of both lengths where nearly every place
 // of a text begins as what is wanted.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads members of a JSON object with their types; errors say where, what was expected and what is
 // there.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A range of bytes in a text.
 #pragma once
 

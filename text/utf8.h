@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decodes and encodes UTF-8, and detects bytes that are not UTF-8.
 #pragma once
 

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Installs llama.cpp for Node.js, CPU only, into a folder outside the sources: install.sh DIR
 set -eu
 [ $# -eq 1 ] || { echo "usage: install.sh DIR" >&2; exit 1; }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Times our best kernel of every op that has a decomposition and of standard ops, and writes for
 // each a model that does the same in ONNX Runtime, with the same inputs. op_peer.sh runs it.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Models that do in ONNX Runtime what a call of one of our ops does, with their inputs on disk.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Function bodies that ONNX Runtime 1.30 can run on a CPU.
 #pragma once
 

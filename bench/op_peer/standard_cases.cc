@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Single nodes of domains ai.onnx and com.microsoft at the sizes of decoders and vision towers:
 // elementwise ops, reductions, order, norms and conversions.
 #include "standard_cases.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls of single standard ops that are compared with the same node in ONNX Runtime.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Single nodes of domain ai.onnx that move elements: joins, cuts, copies, gathers and scatters.
 #include <utility>
 

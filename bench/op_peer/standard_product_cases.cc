@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Single nodes of domains ai.onnx and com.microsoft that multiply: quantised products, windows,
 // attention; and the conversions around them.
 #include <functional>

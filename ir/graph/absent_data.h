@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether all data of a model is there: tensors of files that are missing have none (ir/tensor/absent_tensor.h).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Domains in which a file for other runtimes calls what they do not know.
 //
 // Such a file has a model-local function for every body of a fused op (passes/lower/). A runtime

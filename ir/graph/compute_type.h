@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds the type that a graph computes in, which says how exact its results can be.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keys of contents: two are the same only where what they were written of is the same.
 #pragma once
 

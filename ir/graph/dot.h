@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Prints a graph in the language of Graphviz, as a picture.
 #pragma once
 

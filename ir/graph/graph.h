@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The graph in memory: nodes, values, use lists, subgraphs, and the few mutations that passes need.
 #pragma once
 

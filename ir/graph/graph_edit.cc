@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The mutations of Graph that passes use, and copies.
 #include <algorithm>
 #include <functional>

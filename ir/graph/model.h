@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model: the main graph, opset imports, model-local functions and what the file says of itself.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The structural invariants of a graph, checked after import and after every pass.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Resolves paths that files name, and accepts them only where they stay inside the folder.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The inner functions of the exporter, which mirror import_graph.h.
 #pragma once
 

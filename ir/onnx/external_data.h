@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds, checks and maps tensor data that lies in files beside a model file.
 #pragma once
 

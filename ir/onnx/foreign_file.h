@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tells files that are no ONNX model by how they begin, so that an error says what they are.
 #pragma once
 

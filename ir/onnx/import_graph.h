@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The inner functions of the importer, for graphs, nodes and attributes. All of them take the
 // fields they understand out of the message, and keep the serialised rest as unknown_fields.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Imports TensorProto and SparseTensorProto as Tensor.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Imports and exports ONNX protobuf files (IR 8 to 14, any opset).
 #pragma once
 

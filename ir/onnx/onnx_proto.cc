@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/ir/onnx/onnx_proto.h"
 
 #include <limits>

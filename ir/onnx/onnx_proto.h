@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What import and export share: libonnx's messages, and access to fields that are newer than these.
 #pragma once
 

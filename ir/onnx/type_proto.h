@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Converts between TypeProto and the dtype and shape of a value.
 #pragma once
 

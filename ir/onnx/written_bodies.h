@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Restores the fused graph from a file that was written for other runtimes (body_domains.h).
 #pragma once
 

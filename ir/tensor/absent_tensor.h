@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensors whose data was left out: of a printed graph that is read back, of a model without its file of weights. Type and
 // dims are known, the bytes are not; who reads them anyway gets zeros.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/ir/tensor/dim_expression.h"
 
 #include "absl/strings/numbers.h"

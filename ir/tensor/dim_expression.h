@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Evaluates the text of a symbolic dim, as exporters write it: `past + seq`, `seq - 4*((seq//4))`.
 //
 // A sum or difference has blanks around its sign: `batch-size` and `a+b` are names, as people write

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tells how much memory this process may use.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Limits how much memory the buffers of one user, such as a session, may take together.
 #pragma once
 

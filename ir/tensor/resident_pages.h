@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Returns the memory of mapped files to the system while the tensors on them live on.
 #pragma once
 

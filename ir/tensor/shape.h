@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Dims and shapes: numbers, symbols, and affine expressions of symbols, so that equality of two
 // dims can be proved.
 #pragma once

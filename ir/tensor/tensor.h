@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensors: dtype, dims, and a shared buffer that is owned, borrowed, or part of a mapped file.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensors of values whose number a file, an option or a caller tells: there may be no memory for them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The text form: ONNX text syntax (onnx docs/Syntax.md), extended only by the newer type names and
 // quoted names.
 #pragma once

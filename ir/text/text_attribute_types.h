@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kinds of attributes: their codes (AttributeProto.AttributeType), names, and lists.
 #pragma once
 

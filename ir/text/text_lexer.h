@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tokens of the ONNX text syntax, and errors that show the place in the text.
 #pragma once
 

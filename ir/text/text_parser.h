@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parser behind text.h: recursive descent over the tokens of text_lexer.h. The grammar is in
 // docs/text_form.md.
 #pragma once

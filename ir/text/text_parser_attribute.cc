@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attributes of nodes and defaults of functions.
 #include "absl/container/flat_hash_set.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensor literals and floating-point numbers.
 #include <bit>
 #include <cmath>

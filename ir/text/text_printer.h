@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The printer behind text.h. What it prints, text_parser.h reads back.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names, numbers, types, tensors and attribute values as text.
 #include <bit>
 #include <charconv>

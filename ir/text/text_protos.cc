@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What texts and protobuf messages share: types that are no plain tensors, attributes that are kept
 // as bytes.
 

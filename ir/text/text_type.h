@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Converts between types and their text, and leaves to protobuf what the text form cannot say.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The cache groups of a paged graph, and the metadata that lists them: what a pass that pages a
 // graph writes, and what runs it reads.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decides which format the cache of each layer gets, from the options kv_cache and
 // kv_cache_skip_layers.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the settings of the paged cache off a graph, independently of the options that were asked
 // for.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Evaluates nodes and graphs on tensors, simply rather than fast: the oracle of tests, constant
 // folding and --verify.
 #pragma once

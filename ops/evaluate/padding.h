@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds the rows of a decoder's outputs that belong to padding. Nobody reads them, and what a graph
 // computes there depends on rounding, so they are not compared.
 #pragma once

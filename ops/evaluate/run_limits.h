@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The limits on what one run of a model may use before it ends in ResourceExhausted.
 #pragma once
 

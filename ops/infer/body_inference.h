@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Infers the types and shapes of an op's outputs from its body, for ops whose ports do not tell
 // them.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which integers come out exact: what a type holds, against what an expression of sizes may come to.
 // Whoever reads integers off a graph asks here, so that nothing that wraps around or is rounded
 // passes for the number that it is computed from.

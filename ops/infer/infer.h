@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Symbolic shape inference over whole graphs.
 #pragma once
 

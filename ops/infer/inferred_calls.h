@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Remembers what was inferred of calls of functions, so that a body is inferred once for each kind
 // of call, however often it is called.
 #pragma once

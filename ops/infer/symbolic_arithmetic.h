@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arithmetic on the symbolic contents of shape tensors, so that `Shape(x)[1] + past` is a dim.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks that all nodes of a model have the inputs and outputs that their ops require.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory that the calls of a kernel use again.
 #pragma once
 

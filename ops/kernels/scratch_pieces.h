@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The arrays of a kernel's task in one piece of memory.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FastGelu, QuickGelu, BiasGelu and Gelu of com.microsoft.
 #include <cmath>
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention of com.microsoft, as ONNX Runtime's tools write it for GPT-2 and BERT: ports and sizes,
 // shared by inference and decomposition.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks that the attention ops of this folder share.
 #pragma once
 

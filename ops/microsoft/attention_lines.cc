@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/ops/microsoft/attention_lines.h"
 
 #include "pagefuse/base/status_macros.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lines of text that the decompositions of com.microsoft's attention ops share.
 #pragma once
 

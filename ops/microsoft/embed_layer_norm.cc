@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // EmbedLayerNormalization: rows of tables for token, position and segment, added and normed.
 #include <cstdint>
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FusedMatMul: MatMul with transposed operands and a factor.
 #include <algorithm>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GatherBlockQuantized: rows of a quantised table, decoded as they are gathered.
 #include <cstdint>
 #include <optional>

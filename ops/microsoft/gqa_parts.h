@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What GroupQueryAttention and PagedAttention do alike with inputs that stand at other ports: rows
 // are normed and rotated, a cache has scales, sinks take probability.
 #pragma once

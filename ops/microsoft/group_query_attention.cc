@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/ops/microsoft/group_query_attention.h"
 
 #include <algorithm>

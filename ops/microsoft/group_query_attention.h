@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GroupQueryAttention: attention with rotation, key and value cache and grouped heads in one op.
 // Ports and sizes, shared by inference, checks and kernels.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shapes and values of GroupQueryAttention.
 #include <algorithm>
 #include <optional>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GroupQueryAttention: rows are normed, rotated and cached in float, then attended to.
 #include <algorithm>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What happens to a head's row of q or k before attention: norm and rotation. Shared by the
 // attention ops with those steps inside.
 #pragma once

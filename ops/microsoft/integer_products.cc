@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MatMulIntegerToFloat and DynamicQuantizeMatMul: products of 8-bit codes, scaled to floats.
 #include <string>
 #include <string_view>

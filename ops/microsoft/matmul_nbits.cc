@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MatMulNBits: a product with a weight of 2, 4 or 8 bits in blocks.
 #include "pagefuse/ops/microsoft/matmul_nbits.h"
 

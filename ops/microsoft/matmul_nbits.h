@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The weight of MatMulNBits, of gated products and of quantised experts, as ports and attributes
 // give it.
 #pragma once

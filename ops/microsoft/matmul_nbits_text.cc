@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MatMulNBits written out.
 #include <string>
 #include <string_view>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What MoE and QMoE share: routing, activations, and the two or three products of every expert.
 #pragma once
 

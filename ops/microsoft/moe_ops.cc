@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MoE and QMoE: a layer of experts with its routing, weights in floats or in 4 or 8 bits.
 #include <string>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MultiHeadAttention of com.microsoft: ports and forms, shared by inference and decomposition.
 #pragma once
 

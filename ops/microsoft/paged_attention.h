@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PagedAttention of com.microsoft: packed tokens over caches of blocks, which it updates in place.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PagedAttention. Where the cache can hold all that tokens see, new rows are written and the block
 // kernels of pagefuse.PagedAttention read it in place. Otherwise what tokens see is gathered as
 // floats before the cache is written: a table that lets a short ring of blocks serve a long prompt

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // QuantizeLinear and DequantizeLinear of com.microsoft: what ai.onnx later took over.
 #include "pagefuse/ops/onnx/quantize.h"
 

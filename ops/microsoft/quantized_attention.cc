@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // QAttention: Attention over 8-bit codes of rows and weights.
 #include <string>
 #include <string_view>

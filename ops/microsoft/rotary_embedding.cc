@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RotaryEmbedding of com.microsoft: as ai.onnx's, with tables by position and other defaults.
 #include <cstdint>
 #include <optional>

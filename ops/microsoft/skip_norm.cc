@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SkipSimplifiedLayerNormalization and SkipLayerNormalization: the sum of a residual and a branch,
 // and its norm, in one pass.
 #include <cmath>

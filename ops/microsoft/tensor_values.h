@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the ops of this folder share: contents of tensors, and errors that name them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention (opset 23 to 25): scaled dot-product attention with grouped heads, masks, windows and a
 // cache.
 #include "pagefuse/ops/onnx/attention.h"

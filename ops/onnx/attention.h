@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the kernels of Attention share: sizes, layouts, and which keys a query may see.
 #pragma once
 

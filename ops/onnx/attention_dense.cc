@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The float32 kernel of Attention.
 #include <algorithm>
 #include <cstdint>

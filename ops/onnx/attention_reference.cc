@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention by its formula, in double.
 #include <cmath>
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Elementwise ops of two inputs with numpy broadcast: arithmetic, comparison, logic, bits.
 #include <cstdint>
 #include <string>

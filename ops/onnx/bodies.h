@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the ops with graphs among their attributes share: finding a graph, cutting and stacking
 // tensors.
 #pragma once

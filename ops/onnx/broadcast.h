@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Walks an output and its broadcast inputs row by row (numpy's rules).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cast, CastLike and BitCast: elements in another type.
 #include <algorithm>
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CausalConvWithState: a convolution along time, one kernel a channel, that carries its last inputs
 // from call to call.
 #include <cstdint>

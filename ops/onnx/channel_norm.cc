@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Norms of [N, C, ...] with a scale and a bias for each channel: Batch-, Group- and
 // InstanceNormalization; and LRN, over neighbouring channels.
 #include <algorithm>

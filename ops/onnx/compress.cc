@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compress and Unique: slices along an axis that are picked by a condition, or differ.
 #include <algorithm>
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Concat and Split: tensors joined along an axis, and cut.
 #include <utility>
 

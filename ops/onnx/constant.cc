@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Constant, ConstantOfShape and Range: tensors out of nothing.
 #include <algorithm>
 #include <cmath>

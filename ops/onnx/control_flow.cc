@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // If and Loop: graphs that run once, or again and again.
 #include <cstdint>
 #include <limits>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Conv: the plain loop, and oneDNN's.
 #include "pagefuse/ops/onnx/conv.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What convolutions share: checks of shapes, and the plain loop.
 #pragma once
 

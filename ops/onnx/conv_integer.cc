@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ConvInteger and QLinearConv: convolutions of 8-bit elements, exact in int32.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Dropout, which does nothing to a model that is not trained; and SwiGLU.
 #include <algorithm>
 #include <cstdint>

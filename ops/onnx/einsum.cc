@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Einsum: sums of products over named axes.
 #include <algorithm>
 #include <cctype>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The element types that an op takes, what they are computed in, and the choice among them at run
 // time.
 #pragma once

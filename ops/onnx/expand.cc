@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Expand and Tile: the input repeated.
 #include "absl/strings/str_cat.h"
 

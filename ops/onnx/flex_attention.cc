@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FlexAttention (ai.onnx.preview): attention whose scores and probabilities pass through graphs.
 #include <cmath>
 #include <cstdint>

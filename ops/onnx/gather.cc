@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gather, GatherElements, GatherND: elements and slices picked by indices.
 #include <algorithm>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gemm: alpha * op(A) * op(B) + beta * C.
 #include <cstdint>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pools over whole planes: GlobalAveragePool, GlobalMaxPool, GlobalLpPool.
 #include <cmath>
 #include <cstdint>

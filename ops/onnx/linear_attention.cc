@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LinearAttention: attention through a state [dk, dv] that each token updates.
 #include <cmath>
 #include <cstdint>

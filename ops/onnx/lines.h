@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A tensor as lines of elements along one axis.
 #pragma once
 

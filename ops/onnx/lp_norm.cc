@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LpNormalization and MeanVarianceNormalization.
 #include <cmath>
 #include <cstdint>

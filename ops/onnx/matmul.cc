@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MatMul: numpy's matrix product with broadcast leading dims.
 #include "pagefuse/ops/onnx/product.h"
 #include "pagefuse/ops/schema/op_def.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MatMulInteger: the product of 8-bit matrices, exact in int32.
 #include <algorithm>
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the data-movement ops share: type lists, axes, strided copies, packed elements, errors of
 // values.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ops of ai.onnx that came with opset 23 and later, in ops of opset 21: what a file says of them
 // that a runtime of that opset reads.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RMSNormalization, SimplifiedLayerNormalization and LayerNormalization.
 #include <algorithm>
 #include <cmath>

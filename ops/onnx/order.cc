@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CumSum, CumProd, TopK, ArgMax and ArgMin: running sums and order along one axis.
 #include <algorithm>
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pad: elements added (or, where negative, removed) at the ends of axes.
 #include <algorithm>
 #include <array>

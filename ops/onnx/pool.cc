@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pools: AveragePool, MaxPool, LpPool.
 #include <algorithm>
 #include <cmath>

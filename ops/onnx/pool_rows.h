@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pools of float32 planes by whole rows: the rows that a window spans are folded into one, then its
 // neighbours along the row.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What MatMul, FusedMatMul and Gemm share: shapes, which those of integers have too, the reference
 // loops and the float32 kernel.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // QLinearMatMul: the product of quantised matrices, quantised.
 #include <cmath>
 #include <cstdint>

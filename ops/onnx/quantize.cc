@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // QuantizeLinear and DequantizeLinear: per tensor, per axis, or in blocks along an axis; and
 // DynamicQuantizeLinear.
 #include "pagefuse/ops/onnx/quantize.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // QuantizeLinear and DequantizeLinear, which ai.onnx and com.microsoft both have.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DepthToSpace, SpaceToDepth, ReverseSequence, CenterCropPad and EyeLike: elements in other places.
 #include <algorithm>
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reductions over axes: sums, extremes, norms.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Accumulators of the reductions: Add for each element, Finish for the result.
 #pragma once
 

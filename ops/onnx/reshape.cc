@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reshape and Flatten: the same elements under other dims.
 #include <algorithm>
 #include <limits>

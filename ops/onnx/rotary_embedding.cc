@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RotaryEmbedding (opset 23): rotates pairs of elements of each head by angles given as cosines and
 // sines.
 #include <algorithm>

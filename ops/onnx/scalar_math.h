@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Scalar functions of the elementwise ops, one constant each: the definition that every kernel is
 // compared with.
 #pragma once

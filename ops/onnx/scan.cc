@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Scan: a graph that runs along axes of its inputs, with a state from step to step.
 #include <algorithm>
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ScatterElements and ScatterND: a copy of the data with updates written to picked places.
 #include <algorithm>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where, NonZero, Trilu and OneHot: elements chosen by conditions and positions.
 #include <algorithm>
 #include <cstring>

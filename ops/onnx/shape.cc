@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shape and Size: the dims of a tensor as data.
 #include <algorithm>
 

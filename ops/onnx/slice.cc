@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Slice: a range of every axis, forwards or backwards.
 #include <algorithm>
 #include <limits>

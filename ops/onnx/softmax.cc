@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Softmax, LogSoftmax and Hardmax over one axis; before opset 13, over all axes from one on.
 #include <algorithm>
 #include <cmath>

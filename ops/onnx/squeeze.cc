@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Squeeze, Unsqueeze and Identity: axes of size 1 come and go.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A loop over the points of a box, with offsets into strided tensors kept on the way.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TensorScatter: new rows written into a cache, each batch row at its own position.
 #include <cstring>
 #include <string>

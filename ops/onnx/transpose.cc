@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Transpose: axes in another order.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Elementwise ops of one input, and Clip.
 #include <cstdint>
 #include <string>

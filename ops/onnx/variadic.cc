@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Max, Min, Sum and Mean: elementwise over one or more inputs with numpy broadcast.
 #include <cstddef>
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A window that slides over the spatial axes of a tensor [N, C, D1, ...]: what convolutions and
 // pools share.
 #pragma once

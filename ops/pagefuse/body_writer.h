@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes the body of a decomposition as ONNX text, node by node, and the parts that the cache ops
 // share: rotation, quantisation in groups, bytes of rows, addresses in paged caches.
 //

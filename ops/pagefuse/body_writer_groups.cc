@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parts of decompositions that make and read the bytes of grouped rows.
 #include <tuple>
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks of input values that the cache ops share, and what they read from their arguments.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The attribute `hadamard` of ops that store index keys or compute index queries.
 #pragma once
 

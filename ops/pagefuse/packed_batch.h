@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ports that describe a batch of packed tokens over paged caches, and checks of their values.
 #pragma once
 

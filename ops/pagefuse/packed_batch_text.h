@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A batch of packed tokens in the text of a decomposition.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/ops/pagefuse/rotated_rows.h"
 
 #include "pagefuse/ops/pagefuse/checks.h"

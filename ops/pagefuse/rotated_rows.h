@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What ops that rotate rows by a table of cosines and sines read from their arguments.
 #pragma once
 

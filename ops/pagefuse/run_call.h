@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernel of an op whose ways to compute take the same call.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Declares the function behind every line of ops.inc: PF_OP(onnx, MatMul) is OpDef
 // onnx_ops::MatMulDef().
 #pragma once

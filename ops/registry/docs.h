@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The reference of all ops, generated from their definitions.
 #pragma once
 

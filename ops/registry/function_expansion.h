@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Computes how large a model becomes when calls of functions are replaced by the bodies.
 #pragma once
 

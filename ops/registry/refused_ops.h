@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The reasons why some ops of the standard are not supported.
 #pragma once
 

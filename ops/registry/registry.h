@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All ops that are known: the built-in list (ops.inc) and those that plug-ins add.
 #pragma once
 

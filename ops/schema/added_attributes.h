@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attributes that ops of ai.onnx came to have in later opsets.
 #pragma once
 

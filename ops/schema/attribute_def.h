@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The declaration of an attribute of an op.
 #pragma once
 

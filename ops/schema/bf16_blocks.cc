@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/ops/schema/bf16_blocks.h"
 
 #include "pagefuse/base/status_macros.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Matrices of bfloat16 that products read in blocks (PackedBf16): rows [.., N, K] in a graph, each
 // matrix in blocks in memory.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ops whose attributes hold graphs: If, Loop, Scan, FlexAttention and Elementwise. The op says
 // which graph runs when and on what; the evaluator or the executor runs it.
 #pragma once

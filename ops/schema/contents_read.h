@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Records which contents of tensors an inference asked for, since its answer depends on them
 // besides types and shapes.
 #pragma once

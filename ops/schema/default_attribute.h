@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The values of attributes that a node leaves at their default.
 #pragma once
 

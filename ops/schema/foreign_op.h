@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ops of which only ports and kernels are known: those of libraries that were written for another
 // runtime.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels: how an op is computed on a device, and what a kernel sees when it runs.
 #pragma once
 

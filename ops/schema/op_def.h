@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one declaration of an op: schema, shapes, decomposition, checks, kernels.
 //
 // An op declares its ports in two tables (port.h). What a table says is checked at every node, in

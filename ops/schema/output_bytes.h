@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Computes the sizes in bytes of what nodes output.
 #pragma once
 

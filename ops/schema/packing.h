@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Constants in an order of a kernel's own, such as the blocks of a matrix unit. A graph holds rows;
 // what prepares a kernel packs them, once.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels that tell the shapes of their outputs while they run.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ports of an op: their names, types and shapes, as an op declares them.
 #pragma once
 

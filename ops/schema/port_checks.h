@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // That a node has the inputs and outputs which its op requires.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares shapes as far as they are known, makes the checks of shape inference, and says which node
 // an error is about.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an op's shape inference reads of a node, and where it puts its result.
 #pragma once
 

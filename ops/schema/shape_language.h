@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parses the language of declared shapes and types, which op_def.h explains.
 #pragma once
 

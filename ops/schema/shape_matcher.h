@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Matches the declared shapes of an op with the shapes of a node.
 #pragma once
 

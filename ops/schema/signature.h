@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The declared ports of an op in parsed form, and the values of their sizes at one node.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Expressions of sizes in declarations: "H/G * D", "2 * W", "block_size * 584".
 #pragma once
 

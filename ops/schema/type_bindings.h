@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The types that the type variables of an op stand for at one node.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lists the combinations of types that a node of an op may have, for hosts that choose the type of
 // an output from a table by the types of the inputs alone.
 #pragma once

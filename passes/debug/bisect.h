@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds the first rewrite of a pipeline that changes the results of a model.
 #pragma once
 

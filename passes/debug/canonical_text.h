@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Prints models as text in which only what matters is left, and shows how two such texts differ.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Expectations of whole models in files: which ops the passes leave, how many nodes, which inputs,
 // and that the numbers stay. Pass tests (pass_case.h) are the other kind of file that `expect` runs.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cuts a part of a graph out as a graph of its own.
 #pragma once
 

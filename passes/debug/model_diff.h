@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares what two graphs compute, whatever their values are called and in whichever order their
 // nodes stand.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pairs the nodes of one graph with those of another.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads a pass test file: which passes run, the graph before, and the graph that must come out.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reduces a model to a smaller one that still fails a check for the same reason.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs expectations of whole models.
 #include <algorithm>
 #include <map>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a pass test file.
 #include <algorithm>
 #include <memory>

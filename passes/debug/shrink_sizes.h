@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes the dims of a case smaller while it is being reduced.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A list of attributes by name, for nodes that passes add.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shapes of values, and which axes of their inputs nodes cut or permute.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares constants by the numbers that they hold, not by their bytes.
 #pragma once
 

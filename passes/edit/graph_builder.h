@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Adds nodes and constants to a graph at a given place.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small edits of graphs that passes share: walking all graphs of a model, replacing values,
 // creating typed nodes.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An index of the nodes of a graph, by op type and in topological order, which rules keep up to
 // date while they rewrite.
 #pragma once

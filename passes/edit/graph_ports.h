@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Removes and replaces the inputs and outputs of a graph.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the nodes of a graph were at one time, and what a rewrite has made of them since: so that
 // every rewrite has a place, whichever pass it is of.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention whose heads are counted by something that is no input of it.
 #pragma once
 

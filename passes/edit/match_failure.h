@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes the status by which a pass says why it leaves something as it is, worded the same way
 // everywhere.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads from which modules of the exported program a node comes, as exporters note it in metadata.
 #pragma once
 

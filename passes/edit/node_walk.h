@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Walks a short way from a node, through nodes that carry a value on.
 #pragma once
 

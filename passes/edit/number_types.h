@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which types hold all numbers of which others.
 #pragma once
 

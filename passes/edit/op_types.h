@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests whether a node is of one of several ops.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Inputs and outputs of ops by name: what `node.input(...)` and `node.output(...)` take where a
 // place alone would not say what stands there. ports_test.cc holds every list to the declaration.
 #pragma once

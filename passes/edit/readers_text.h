@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tells how many readers a value has, and names them in messages that refuse a second one.
 #pragma once
 

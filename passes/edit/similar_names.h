@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Suggests which name a user may have meant where the given name does not exist.
 #pragma once
 

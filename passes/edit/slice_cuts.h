@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads which range a Slice takes of each axis.
 #pragma once
 

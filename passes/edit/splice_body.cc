@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/passes/edit/splice_body.h"
 
 #include "pagefuse/base/status_macros.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Replaces a node that calls a function, or runs a graph of its own, by the nodes of that body.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pass that explains what did not fuse, and changes nothing.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Classifies a place in a graph by the nodes that it consists of: attention, a rotary embedding, a
 // write into a cache. A place that became a fused op consists of that op and belongs to no family
 // any more.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tells what fused in each layer of a decoder, and what one layer lacks that others have.
 #pragma once
 

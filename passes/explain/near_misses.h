@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Prepares match failures for whoever asks why a rule did not fire: the nearest one of each place,
 // with places that failed alike reported as one.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // unfused-places: reports the places that belong to a family of fusions and that no fused op took,
 // and why.
 //

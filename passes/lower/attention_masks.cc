@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // attention-masks: brings Attention to the form that other runtimes take. ONNX Runtime refuses a mask
 // that has one row for all queries, and a past without its present, and knows no windows, which came
 // with opset 25.

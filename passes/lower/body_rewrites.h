@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rewrites bodies and graphs for runtimes that lack an op, a type or a kernel.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // byte-caches: turns float8 caches that are inputs and outputs of the graph into uint8.
 #include <string>
 #include <vector>

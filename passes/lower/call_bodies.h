@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes the functions for the bodies of calls: what a runtime without an op finds under its name.
 #pragma once
 

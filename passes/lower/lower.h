@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The passes of the stage export, which lower a fused graph to a file that other runtimes read.
 // They run when ONNX is written, never before a graph is run here; import undoes what they do to
 // calls (ir/graph/body_domains.h).

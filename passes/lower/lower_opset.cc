@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // lower-opset: replaces ops that are newer than the opset of the file. BitCast and float8 become
 // arithmetic, other ops calls of functions that say what they mean. Where an op has neither, the
 // file keeps the opset that knows the op.

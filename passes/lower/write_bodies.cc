@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // write-bodies: makes a fused op a call of a function that says what it computes, so that a runtime
 // that does not have the op runs the body.
 #include <map>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Replaces nodes by the decompositions of their ops.
 #pragma once
 

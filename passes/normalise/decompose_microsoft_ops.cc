@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // decompose-microsoft-ops: decomposes the ops of com.microsoft that hold an attention, or the embedding
 // before it, into standard ops, so that analyses see projection, heads, masks and caches.
 //

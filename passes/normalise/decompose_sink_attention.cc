@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // decompose-sink-attention: decomposes pagefuse.SinkAttention, which a graph has that was fused
 // without pages before, so that paging finds its softmax. Keys and values that heads share are
 // repeated as exporters repeat them:

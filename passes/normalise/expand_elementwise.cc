@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // expand-elementwise: replaces the nodes that fuse-elementwise made by the nodes of their chains.
 #include <vector>
 

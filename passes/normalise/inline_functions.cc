@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // inline-functions: replaces calls of model-local functions by the bodies of the functions, so that
 // patterns see their nodes. Calls that stand for a registered op stay calls: the op is what they
 // mean. An If whose condition is constant gives way to its branch.

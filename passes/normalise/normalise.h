@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The passes that write what other tools and older opsets know in the ops of one opset.
 #pragma once
 

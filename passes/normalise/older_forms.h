@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Converts forms that ops of ai.onnx had before the canonical opset, where the newer form says the
 // same.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // raise-opset: converts older models to the opset of the canonical vocabulary, so that one pattern
 // serves them all. Where an op on the way changed its meaning and no rewrite is known here, the
 // import stays as it is.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Restores the ops of loaded plug-ins when a file with bodies for these ops is read.
 #include <algorithm>
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sequences of tensors that are made and read at places which constants tell: exporters split and
 // join so, and no value has to be a sequence.
 #include <optional>

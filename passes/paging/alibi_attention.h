@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention with linear biases (ALiBi, arXiv 2108.12409): a slope of each head times the place of the
 // key is added to its scores, as the exports of BLOOM, Falcon and MPT have it.
 #pragma once

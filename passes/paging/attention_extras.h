@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What attentions of a graph that is being paged have and ONNX's Attention has not.
 //
 // Nodes give way to others while attention is recognised and lowered, each with the metadata of the

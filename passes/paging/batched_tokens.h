@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Graphs over packed tokens, as ONNX Runtime's model builder writes them for com.microsoft
 // PagedAttention, as decoders over a batch of one.
 #pragma once

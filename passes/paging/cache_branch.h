@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decoders that were merged of two graphs, with and without a past, and an input that chooses.
 #pragma once
 

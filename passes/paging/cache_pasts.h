@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The inputs by which a graph is given the keys and values of earlier tokens, and the outputs that
 // give them back with the new ones, in whatever layout (analysis/attention/joined_rows.h).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which windows of tokens a mask shows to a token: those that are closed at its position p, or of
 // these the ones that an indexer chooses (DeepSeek-V4).
 //

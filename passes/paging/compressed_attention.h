@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The packed form of attention over a window and compressed rows (compressed_matches.h).
 #pragma once
 

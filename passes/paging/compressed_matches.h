@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention with sinks over the rows of a window, which are keys and values alike, and over rows that
 // stand for windows of earlier tokens (DeepSeek-V4, section 2.3), as a match that can be paged.
 //

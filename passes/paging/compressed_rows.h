@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keys that stand for windows of tokens (DeepSeek-V4): compressed, normed, and rotated by the place
 // where their window begins.
 //

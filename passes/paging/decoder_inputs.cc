@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Identifies the inputs of a decoder by what the graph does with them.
 #include <algorithm>
 #include <functional>

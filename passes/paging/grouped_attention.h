@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // com.microsoft.GroupQueryAttention, the attention of ONNX Runtime's model builder, as a match that
 // can be paged.
 #pragma once

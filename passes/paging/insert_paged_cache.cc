@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // insert-paged-cache: every Attention node reads and writes a paged cache, and the step's tokens
 // are packed.
 //

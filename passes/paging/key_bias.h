@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention whose scores have a bias of each key, which the graph computes from the row of the key, as
 // the exports of Doge have it (dynamic masks).
 #pragma once

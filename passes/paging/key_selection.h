@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The keys that an indexer chooses for each token (DeepSeek-V3.2, section 2.1), read from the mask
 // of an attention.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention over expanded latent rows (latent_attention.h) as a match whose cache holds the latent
 // rows themselves, and of these all or what an indexer chooses (key_selection.h).
 #pragma once

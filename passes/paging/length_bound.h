@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Comparisons of the length of a text with a constant.
 #pragma once
 

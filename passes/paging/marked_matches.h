@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention that is recognised while a graph is being paged, because something was taken of it that
 // pages have and Attention has not.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A padding mask of a length of its own, as exports declare it that cut the mask to their keys.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keeps the guard of exporters against NaN rows of attention when the rows are packed.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Converts heads-major values [1, H, T, D] to packed rows [T, H, D], without a transpose where the
 // graph allows it.
 #pragma once

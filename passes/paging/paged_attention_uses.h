@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The attention of a decoder as insert-paged-cache reads it, before it changes what attends.
 #pragma once
 

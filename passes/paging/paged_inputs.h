@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Replaces the [batch, sequence] inputs of a graph by those of packed tokens.
 #pragma once
 

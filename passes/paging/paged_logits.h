@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds the logits of a paged graph and brings them to one form: float32 [1, T, V], called
 // "logits".
 #pragma once

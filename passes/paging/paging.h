@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The passes of the stage page, which turn [B, S] tensors into packed tokens over a paged cache.
 #pragma once
 

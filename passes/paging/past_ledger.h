@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who reads the rows of earlier tokens that a decoder is given, and gives them back with the new ones.
 //
 // A paged cache holds for each attention the rows that the same attention had in every earlier step,

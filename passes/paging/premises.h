@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a graph may be paged under that is not so for all requests.
 //
 // Some graphs do otherwise with a few requests: rotations by "longrope" choose their factors by whether

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // select-logits: lets only the rows of each sequence's last token go through the last norm and the
 // vocabulary matrix.
 //

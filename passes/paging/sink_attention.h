@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention that is written out with a sink, a score of each head that takes probability and has no
 // value (gpt-oss; arXiv 2309.17453), as a match that can be paged.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Caches of a fixed number of rows, into which a graph writes the new rows where an input says:
 //
 //   all = ScatterND (past [B, H, 96, D], cache_position [S], k)

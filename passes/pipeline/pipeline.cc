@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All passes, in order.
 #include "pagefuse/passes/pipeline/pipeline.h"
 

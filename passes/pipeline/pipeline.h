@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pipeline: the list of all passes in order, and the runner that times, verifies, counts and
 // dumps around each of them.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks the names of passes, rules and options that callers of a pipeline use.
 #pragma once
 

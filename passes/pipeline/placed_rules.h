@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rules as text in their places among the passes: those of files that somebody names, and of plug-ins.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The runner: infers, times, runs, verifies, counts, dumps and explains around each pass.
 #include <algorithm>
 #include <chrono>

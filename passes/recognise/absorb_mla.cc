@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // absorb-mla: attention over keys and values that are expanded from latent rows becomes attention
 // over the latent rows themselves (DeepSeek-V2, section 2.1.2): the expansion of keys moves to the
 // query, that of values behind the attention. Keys are then one head, and a cache need hold nothing

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // attention: scaled dot-product attention written out becomes Attention-23, with its mask as it is.
 //
 //   y = MatMul (Softmax (scale * q k^T + mask), v)    =>    y = Attention <scale> (q, k, v, mask)

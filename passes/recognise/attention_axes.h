@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention whose queries, keys and scores have their axes otherwise than [B, H, S, .]: of one head,
 // [B, S, L], with heads behind tokens, or with queries and heads on one axis, as of multi-query
 // attention, [B, S * H, L].

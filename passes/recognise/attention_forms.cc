@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // attention-forms: brings variants of attention to the form that the rules of attention match.
 //
 //   Softmax (scores + causal + padding)      =>  Softmax (scores + (causal + padding))

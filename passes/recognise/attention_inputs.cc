@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // attention-inputs: keys and values that were repeated for grouped queries, and caches joined by
 // Concat, go into Attention itself.
 //

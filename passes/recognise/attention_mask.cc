@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // attention-mask: the mask of an Attention node becomes its attributes (is_causal,
 // left_window_size), as far as the sub-graph that builds it is understood; what is left of it is
 // the padding mask, or nothing.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads constant matrices that products use as codes of a few bits, or as bfloat16.
 #pragma once
 

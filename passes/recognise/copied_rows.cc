@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // copied-rows: repeats rows along an axis of their own where a Gather repeats each of them, so that
 // the shape shows which copies belong to which row:
 //

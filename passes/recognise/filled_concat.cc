@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // filled-concat: a tensor whose rows are all overwritten by two scatters is their Concat, as the
 // keys of DeepSeek exports are made (an empty tensor, filled by slice assignments).
 //

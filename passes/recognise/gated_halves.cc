@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // gated-halves: splits a product of which one half gates the other into two products. The op that
 // fuses them still reads x once.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // hyper-connections: how a layer reads and mixes the streams of its residual, written out round by
 // round, becomes pagefuse.HyperConnectionMix.
 //

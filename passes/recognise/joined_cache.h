@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keys or values of Attention that are a past and new rows, joined: by a Concat that gives them as
 // they are, or seen behind views, casts, parts of a tensor of keys and values, and parts that are
 // repeated, as one head for all heads.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Merges scores that are computed from two parts of the same rows.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // last-axes-transpose: keys transposed through three dimensions are transposed where they are, keys
 // that leave their projection and are transposed in one step do both one after the other, and keys
 // that are joined as columns are joined as rows and transposed behind it.

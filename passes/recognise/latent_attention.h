@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention over keys and values that are expanded from latent rows (DeepSeek-V2, section 2.1.2),
 // read as such: what absorb-mla and the paging of latent rows share.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // norm-forms: brings RMSNorm to the form that fusions match: the weight is inside the op, and heads
 // are transposed before it.
 #include <utility>

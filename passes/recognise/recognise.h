@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The passes of the stage recognise, which turn the variants of exporters into the vocabulary of
 // ONNX opsets 23 to 25.
 #pragma once

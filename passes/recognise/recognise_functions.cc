@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // scalar-functions: whatever computes the codes of a number format from one tensor, by thresholds,
 // logarithms or bit operations, becomes the casts that say so. The sub-graph is evaluated at every
 // code and border and compared with the format's own definition (known_functions.h).

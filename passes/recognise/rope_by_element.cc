@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // rope-by-element: recognises the rotation of pairs of channels element by element, and makes it
 // RotaryEmbedding.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Brings the scores of attention, from the product of queries and keys to the softmax, to one form.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // sorted-experts: merges the products of rows that are in the order of their experts, cut into the
 // rows of each expert, multiplied by its matrix and joined again:
 //

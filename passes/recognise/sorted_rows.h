@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads rows that are sorted by the experts that they ask for, as exports of grouped products have
 // them.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // table-rows: brings what takes rows of a table to a Gather from the table itself.
 //
 //   y = GatherElements (Tile (table), Tile (Unsqueeze (rows)))

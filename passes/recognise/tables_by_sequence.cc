@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // tables-by-sequence: reshapes a block table to one row for each sequence, where an exporter counts
 // its rows by another symbol than the sequences that read them.
 //

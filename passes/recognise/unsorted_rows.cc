@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // unsorted-rows: removes the sorting of rows by expert, and its inverse, around ops that look at
 // each row alone:
 //

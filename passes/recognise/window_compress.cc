@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // window-compress: windows of rows, each summed into one row under a softmax over its rows, become
 // pagefuse.WindowCompress, however the windows are laid out.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Patterns go through the same rewrites as graphs, before they are looked for.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Conditions and derivations of rules as text: `rank(weight) == 1`, `@half * 2`.
 #pragma once
 

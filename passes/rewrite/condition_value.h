@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Evaluates the expressions over a match that conditions and derivations in text contain.
 #pragma once
 

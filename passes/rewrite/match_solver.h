@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The search of the matcher: obligations, the ways to meet each of them, and backtracking over
 // them. It is private to matcher*.cc.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The matcher's working state: what is bound so far, and what is still to be proved. It is private
 // to matcher*.cc.
 #pragma once

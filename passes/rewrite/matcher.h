@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds a pattern in a graph. What may differ between the two is said here, once, so that rules
 // need not repeat it:
 //

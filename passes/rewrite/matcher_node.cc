@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Comparing two nodes: attributes against each other and against the op's defaults.
 #include <algorithm>
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Outputs of a pattern that its anchor does not reach: found forward, from values that are bound
 // already.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What can be proved of a match only when all its values are bound: shapes, contents, slices.
 #include <algorithm>
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who reads the inner values of a match: the check that a rewrite takes nothing away from others.
 
 #include "absl/container/flat_hash_map.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ways in which one pattern value can be one graph value.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A compiled pattern: a small graph in canonical form, with what the matcher must know of each of
 // its values.
 #pragma once

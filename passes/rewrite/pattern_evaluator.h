@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Evaluates the values of a pattern once its inputs are bound. It is private to matcher*.cc.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Replacing a match: new nodes in, readers moved over, dead nodes out.
 #include <algorithm>
 #include <set>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A fusion rule: declared patterns, named conditions and a replacement, without a loop or a graph
 // walk.
 #pragma once

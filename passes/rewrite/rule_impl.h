@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parts of a rule, and how a match is replaced. It is private to rule*.cc.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pass that applies rules everywhere until none fires.
 #include <algorithm>
 #include <utility>

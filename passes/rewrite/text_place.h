@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes errors that show a place in a file.
 #pragma once
 

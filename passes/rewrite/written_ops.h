@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks that what a replacement writes exists: its ops, their attributes and ports.
 #pragma once
 

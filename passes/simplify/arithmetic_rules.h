@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Declares the rules of simplify-arithmetic, by the file that defines them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // constant-folding: computes what does not depend on inputs once, while the graph is rewritten.
 #include <algorithm>
 #include <optional>

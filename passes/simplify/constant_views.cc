@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // constant-views: replaces a contiguous part of a constant by a constant on the same memory.
 //
 // The matrix of one expert out of a stack of them, as graphs that are unrolled over experts take it

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cse: computes equal values once. Values are numbered by what they hold, not only by the node that
 // computes them: sizes that are provably equal are one value, wherever they were read.
 #include <algorithm>

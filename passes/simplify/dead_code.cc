@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // dead-code: erases nodes, initialisers and functions that nothing uses.
 #include <algorithm>
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // gather-cut-tables: replaces slices of a constant table that take as many rows as there are tokens
 // by Gathers at the positions of the rows.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // join-sizes: gives one name to sizes of inputs that are the same in every run.
 //
 //   a [B, H, S, past_a + S], b [B, H, past_b + S, D] of inputs of past_a and of past_b rows

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The base of passes that rewrite one node and its surroundings at a time, and the loop that runs
 // them.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The passes that bring sums, products, views, casts and sizes of a graph to one canonical form.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // simplify-arithmetic: brings small arithmetic that exporters write in several ways to one form,
 // with the same bits.
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // simplify-casts: removes and merges casts that keep every value.
 
 #include "pagefuse/passes/edit/number_types.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // simplify-shapes: merges nodes that only change shapes, and removes those that change nothing.
 #include "pagefuse/passes/simplify/simplify.h"
 #include "pagefuse/passes/simplify/view_rules.h"

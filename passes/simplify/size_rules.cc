@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads sizes from graph inputs, so that no inner value is kept alive only for its shape, and so
 // that the same size is one value wherever an exporter read it.
 #include <optional>

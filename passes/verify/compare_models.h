@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares two models on random inputs: the model before a rewrite and the model after it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes numbers for weights whose file is missing, so that a graph can be compared with what passes
 // make of it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random inputs that a decoder graph can make sense of.
 #include <algorithm>
 #include <cmath>

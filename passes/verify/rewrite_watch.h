@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Looks at a model after each rewrite: where the rewrite was, and whether the numbers are what they
 // were.
 #pragma once

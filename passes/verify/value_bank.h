@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keeps every value of one run of a model by name. What a rewrite changed is evaluated on them and
 // has to give what was there before, so that a rewrite costs the evaluation of what it made and
 // nothing else.

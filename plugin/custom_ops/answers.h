@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes the statuses, texts and lists that functions of the table return to a library.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Infers the types and shapes of the outputs of a custom op, as far as its library tells them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a row of a custom op as a kernel.
 #pragma once
 

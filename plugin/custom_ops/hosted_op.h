@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes a custom op of a library an op of ours, whose kernels are the rows of the library.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a kernel asks for while it computes.
 #include <utility>
 #include <vector>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a kernel asks of its node while it is made.
 #include <string>
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/plugin/custom_ops/library.h"
 
 #include <utility>

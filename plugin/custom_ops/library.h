@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loads libraries of custom ops that were written for ONNX Runtime and know nothing of pagefuse.
 #pragma once
 

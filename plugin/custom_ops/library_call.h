@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls of a library's functions: what it throws, what it answers and what it misses here become
 // one status.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Descriptions of memory, and the allocator of the processor's.
 #include <cstdlib>
 #include <memory>

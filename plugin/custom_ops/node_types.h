@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Types and shapes of a graph's values as a library reads them, and back.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The objects that a library of custom ops knows by address only, as this host makes them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Domains of ops, the options of a session that they are added to, and the log.
 #include <cstdio>
 #include <memory>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A custom op as a library declares it: one combination of types. What it says is read once, and
 // no field that is newer than its version.
 #pragma once

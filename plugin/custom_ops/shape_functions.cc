@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a function for shapes is told, and what it says.
 #include <cstring>
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Statuses, and what the host says of itself.
 #include <memory>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of functions that a library of custom ops calls. Functions that a kernel for the CPU
 // may need are there; each other one answers "not implemented" with its place and name, which
 // library_call.h remembers.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensors: those of a call, and those that a library makes for itself.
 #include <memory>
 #include <utility>

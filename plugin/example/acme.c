@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A plug-in: an op, the rule that makes graphs use it, and its kernel. docs/plugins.md walks through it. */
 #include <pagefuse/plugin.h>
 

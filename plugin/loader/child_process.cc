@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/plugin/loader/child_process.h"
 
 #include <cerrno>

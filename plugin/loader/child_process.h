@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tries in a child process what may end it.
 #pragma once
 

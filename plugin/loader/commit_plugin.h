@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks what a plug-in says against all that is known, and puts it in force.
 #pragma once
 

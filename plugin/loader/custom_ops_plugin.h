@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plug-ins that were written for ONNX Runtime: shared objects with the function RegisterCustomOps
 // (plugin/custom_ops), and without pagefuse_plugin.
 #pragma once

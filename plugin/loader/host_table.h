@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of functions that plug-ins call: the pf_host of pagefuse/plugin.h.
 #pragma once
 

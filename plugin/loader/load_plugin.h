@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plug-ins: files that add ops, kernels, rules and conditions to this process.
 //
 // A plug-in is a text of ops and rules (passes/rewrite/text/op_text.h, rule_text.h) or a shared object

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels and conditions of plug-ins in C, as ours.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plug-ins that are shared objects with the symbol `pagefuse_plugin` (pagefuse/plugin.h).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A node as a plug-in's callback sees it: the pf_node of pagefuse/plugin.h.
 #pragma once
 

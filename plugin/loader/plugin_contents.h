@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a file of a plug-in says, before it is checked against what there is. A reader for each kind of
 // file makes it (text_plugin.h, native_plugin.h); LoadPlugin commits it.
 #pragma once

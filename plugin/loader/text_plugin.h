@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plug-ins that are text: ops and rules in one file.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads what the host says of a node when it makes the node's kernel.
 #pragma once
 

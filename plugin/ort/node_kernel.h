@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernel of a node in a host's session: how it is chosen, and what it keeps between calls. It
 // knows no host.
 #pragma once

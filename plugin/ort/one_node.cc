@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "plugin/ort/one_node.h"
 
 #include "pagefuse/base/status_macros.h"

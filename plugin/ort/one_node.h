@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes a graph of ours that holds a single node of the host.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A custom op of the host: one of our ops with one combination of types.
 #pragma once
 

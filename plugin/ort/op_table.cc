@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "plugin/ort/op_table.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of all custom ops of the library, in the domains in which files call them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The part of ONNX Runtime's C API that the project uses, by the places of its functions in the
 // table that every release since 1.17 gives out: the table only grows at its end, so a function
 // keeps its place. What calls the table is written for version 17 of the API, so that releases from

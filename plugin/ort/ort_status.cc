@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "plugin/ort/ort_status.h"
 
 #include "pagefuse/base/short_message.h"

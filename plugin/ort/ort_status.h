@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Converts between statuses of the host and ours, so that no exception leaves the library.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "plugin/ort/ort_worker_pool.h"
 
 #include "pagefuse/base/usable_cpus.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs the loops of kernels on the threads of the host's session.
 #pragma once
 

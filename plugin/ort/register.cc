@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one function that the library exports, which ONNX Runtime calls when the library is given to
 // the options of a session.
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tracks what all shapes with which a node was called have in common.
 #pragma once
 

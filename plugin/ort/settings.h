@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the settings of the library from a session's configuration entries.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shapes and types of outputs that the host may know when it loads a graph.
 #include <optional>
 #include <string>

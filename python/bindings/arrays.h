@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensors from and to what Python has: arrays of numpy, whatever speaks DLPack, nested lists.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The structures of DLPack's C ABI, major version 0: https://dmlc.github.io/dlpack, "DLPack C API".
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Engine: prompts in, tokens out.
 #include "pagefuse/runtime/engine.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // _pagefuse: what pagefuse/__init__.py gives names to.
 #include "bindings/arrays.h"
 #include "bindings/parts.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // optimize(path): what `pagefuse opt` does; register_rules(text): rules for all that load a model;
 // load_plugin(path): ops, kernels and rules for the process.
 #include <map>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Status as exceptions: InvalidArgument is ValueError, NotFound FileNotFoundError, Unimplemented
 // NotImplementedError, ResourceExhausted MemoryError, all else RuntimeError.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tokenizer, and what a model's folder says of its texts: prompts, conversations, stops.
 #include "pagefuse/text/tokenizer/tokenizer.h"
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs exported decoder graphs over a paged, optionally quantised KV cache.
 
 >>> import pagefuse

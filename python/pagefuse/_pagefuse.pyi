@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What python/bindings/ make; the package gives it names."""
 
 from typing import Any, Callable, Mapping, Sequence

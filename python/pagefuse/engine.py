@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Token ids in, token ids out; and the tokenizer that makes ids of texts."""
 
 from __future__ import annotations

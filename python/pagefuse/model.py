@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A model's folder as what answers texts, token ids and conversations."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names and types of what load() and the calls of a Model take."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a call that lasts tells of how far it has come."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An answer, whole or as it is made."""
 
 from __future__ import annotations

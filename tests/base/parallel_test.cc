@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loops: every item once, whatever pool runs them, nested, at once and without help.
 #include "pagefuse/base/parallel.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pool itself: callers at once, its life, and what it never waits for.
 #include "pagefuse/base/thread_pool.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The default number of threads: affinity and the quotas of control groups.
 #include "pagefuse/base/usable_cpus.h"
 

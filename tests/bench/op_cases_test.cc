@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tables of op_bench and op_peer: their calls run.
 #include "op_cases.h"
 

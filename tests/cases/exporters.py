@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes docs/exporters.md: which exports of other tools page, what fuses, over which caches, and why others do not.
 
 usage: exporters.py PAGEFUSE FOLDER... >docs/exporters.md

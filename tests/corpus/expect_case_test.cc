@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every case of the fusion corpus: it fuses to what it must, or is left alone, and its numbers
 // stay.
 #include "tools/check/expect_case.h"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # reuse_objects.sh COMPILER...: stands before the compiler in a copy of the tree. Takes an object out of the build WALK_BUILD
 # where nothing that it was made of differs: it is not named in WALK_CHANGED, and no source path is compiled into it.
 set -euo pipefail

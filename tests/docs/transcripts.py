@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs the commands that README.md and docs/ show, and compares every line that they print with the page.
 
 usage: transcripts.py PAGEFUSE [PAGE...]       in the top folder

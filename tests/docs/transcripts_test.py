@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """transcripts_test.py PAGEFUSE: transcripts.py finds what is wrong in a page, and docs/layer.svg has the numbers of its graph.
 
 Run in the top folder."""

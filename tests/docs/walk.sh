@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # walk.sh BUILD DOCUMENT...: does what the documents say, one after the other, in a copy of the tree. Of the blocks that begin with
 #
 #   ```cpp FILE    writes the file; text as well

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bits by arithmetic against the bits themselves: every number of 8 and 16 bits, and of 32 bits
 // those of every exponent, borders, ties and the special ones.
 #include <bit>

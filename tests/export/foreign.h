@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model as another runtime sees it: written with bodies for all that is pagefuse's own.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is computed in a wider type is what it was.
 #include <cstring>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is written for other runtimes computes what the ops compute: every golden case, through the
 // bodies alone and in ops of the oldest target.
 #include <algorithm>

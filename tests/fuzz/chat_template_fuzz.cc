@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any chat template over any values ends in a Status or in a text within the limits, whose user ranges lie in it: the input is a
 // template, a byte 0, and a JSON object.
 #include <cstddef>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs work in a process of its own, and says how it ended: a crash, a hang or memory without end
 // of the work is a result here, not the end of the program.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The differential fuzzer: its decoders run, its plans repeat themselves, and its oracle sees
 // what is wrong.
 #include <memory>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // encode_corpus OUT_DIR FILE...: writes models in protobuf's text format as binary files, seeds of
 // a fuzz test.
 #include <cstdio>

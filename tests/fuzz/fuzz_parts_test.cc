@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The fuzzer sees what it is there to see: crashes, hangs, memory without end; and makes cases
 // small.
 #include <cstdlib>

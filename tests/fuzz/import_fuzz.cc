@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any bytes give a model or a Status. A model that is imported verifies, exports, and comes back
 // the same.
 #include <cstddef>

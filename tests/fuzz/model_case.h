@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One case of the model fuzzer: a model's bytes through everything that takes a model.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // model_fuzz: mutated models through import, verification, the text form, inference, all passes,
 // planning and execution.
 //

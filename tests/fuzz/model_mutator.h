@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes broken models out of whole ones.
 #pragma once
 

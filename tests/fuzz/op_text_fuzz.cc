@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any bytes given as a text of ops end in a Status, or in ops whose declarations hold.
 #include <cstddef>
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The fuzzer of paging: its changes have places, its cases repeat themselves, its oracle runs what
 // was exported, and what pages unchanged goes on doing so.
 #include <algorithm>

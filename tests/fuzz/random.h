@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random choices of a fuzz case: all of them follow from its seed.
 #pragma once
 

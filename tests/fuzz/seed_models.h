@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The models that the fuzzer starts from.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // standalone_driver SECONDS CORPUS_DIR...: runs LLVMFuzzerTestOneInput on the corpus, then on
 // mutations of it. For compilers without libFuzzer.
 #include <algorithm>

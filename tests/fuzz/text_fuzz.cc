@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any bytes given to the text parser end in a Status or in a model that prints to a fixed point.
 #include <cstddef>
 #include <cstdint>

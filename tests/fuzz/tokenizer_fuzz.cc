@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any tokenizer file and any text end in a Status or in ids that decode to UTF-8: the input is a file, a byte 0, and a text.
 #include <cstddef>
 #include <cstdint>

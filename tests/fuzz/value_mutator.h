@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mutations of what a model holds besides its edges: numbers, types, tensors, attributes.
 #pragma once
 

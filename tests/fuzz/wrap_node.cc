@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "wrap_node.h"
 
 #include "value_mutator.h"

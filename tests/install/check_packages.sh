@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # check_packages.sh FOLDER [ROOT]: the .tar.gz and the .deb in FOLDER run on a bare Debian 12. That is made by debootstrap, in ROOT or a
 # folder that goes with the script, and entered by chroot: run as root. Run in the top folder. Exit status 3 if there is no Debian.
 set -euo pipefail

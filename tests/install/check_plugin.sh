@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # check_plugin.sh PAGEFUSE PLUGIN: the example of a plug-in, built outside of the tree, with the installed program; and its graph in
 # every ONNX Runtime that PAGEFUSE_ORT_LIBS names (paths with colons between them), which has the bodies alone.
 set -euo pipefail

@@ -1,4 +1,5 @@
-// Every file in broken/ is refused with the message in the .error file beside it.
+// SPDX-License-Identifier: Apache-2.0
+// Every file in broken/ is refused with the message in its first line, or in the .error file beside a binary one.
 #include <algorithm>
 #include <filesystem>
 
@@ -37,12 +38,22 @@ std::string Encode(const fs::path& path) {
   return proto.SerializeAsString();
 }
 
+std::string Refusal(const fs::path& path) {
+  constexpr std::string_view kTold = "# refused: ";
+  if (path.extension() == ".onnx") {
+    return Must(ReadFile(fs::path(path).replace_extension(".error").string()));
+  }
+  const std::string content = Must(ReadFile(path.string()));
+  EXPECT_TRUE(content.starts_with(kTold)) << path;
+  return content.substr(kTold.size(), content.find('\n') + 1 - kTold.size());
+}
+
 class BrokenModel : public testing::TestWithParam<fs::path> {};
 
 TEST_P(BrokenModel, IsRefusedWithItsMessage) {
   const absl::StatusOr<Model> model =
       ImportModel(Encode(GetParam()), {.base_dir = kFolder.string()});
-  std::string expected = Must(ReadFile(fs::path(GetParam()).replace_extension(".error").string()));
+  const std::string expected = Refusal(GetParam());
   ASSERT_FALSE(model.ok());
   const std::string message(StdView(model.status().message()));
   // An error deep inside names all the places on the way; the file has the last.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which type a graph computes in.
 #include "pagefuse/ir/graph/compute_type.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Dims and shapes: canonical form, text, substitution, and what happens at the ends of int64.
 #include <limits>
 #include <random>

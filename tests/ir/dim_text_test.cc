@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Texts of dims: which are expressions, and which are names.
 #include <gtest/gtest.h>
 

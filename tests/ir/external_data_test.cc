@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files of tensor data beside a model: the links of a download cache, links that lead elsewhere,
 // and files that change while they are used.
 #include <filesystem>

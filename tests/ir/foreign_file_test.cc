@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files that are taken for models, by how they begin.
 #include "pagefuse/ir/onnx/foreign_file.h"
 

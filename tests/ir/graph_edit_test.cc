@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random edits against a recount of use lists; topological sorting; what single mutations promise.
 #include <algorithm>
 #include <map>

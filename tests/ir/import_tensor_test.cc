@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TensorProto in all its forms: typed fields of every element type, raw data, sparse tensors.
 #include "pagefuse/ir/onnx/import_tensor.h"
 

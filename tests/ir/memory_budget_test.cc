@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What counts against a budget of memory, and how much memory there is.
 #include "pagefuse/ir/tensor/memory_budget.h"
 

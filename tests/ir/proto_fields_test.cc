@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fields that are newer than libonnx's messages, what is kept without being understood, functions,
 // and models that share a data file.
 #include <algorithm>

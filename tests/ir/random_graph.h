@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Thousands of random edits of a graph with subgraphs, each of which keeps it valid.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Import and export of whole models: what goes in comes out, field by field.
 #include <algorithm>
 #include <filesystem>

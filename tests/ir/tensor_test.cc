@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensors over memory that is owned, borrowed or mapped.
 #include "pagefuse/ir/tensor/tensor.h"
 

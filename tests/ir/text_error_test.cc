@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the text form refuses, and where its messages point.
 #include <string>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What ONNX's own parser accepts, ours accepts with the same content; and real models survive being
 // printed and read.
 #include <algorithm>

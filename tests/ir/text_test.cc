@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The text form of models, values and initialisers: what it reads, and that it prints what it read.
 #include "pagefuse/ir/text/text.h"
 

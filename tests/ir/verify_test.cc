@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Graphs that are broken by hand, and what Verify says of them.
 #include "pagefuse/ir/graph/verify.h"
 

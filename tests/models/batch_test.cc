@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Requests never change each other's results, and the cache accounts for every block.
 #include <map>
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decoders of one layer with the attention ops of com.microsoft, in the combinations of inputs and
 // attributes in which ONNX Runtime GenAI's builder and ONNX Runtime's tools write them: each is
 // paged and gives the tokens that it gives as it is.

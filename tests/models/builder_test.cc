@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Exports of the model builder of ONNX Runtime GenAI: ops of com.microsoft from end to end.
 #include "paths.h"
 #include "tests/models/model_data.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Formats of the paged cache from end to end: TurboQuant's slots, formats by kind of layer, layers
 // that are skipped, and scales that are measured.
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decoders of tests/data/decoders with other lines in place of some, and what becomes of them.
 #pragma once
 

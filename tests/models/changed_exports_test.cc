@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DeepSeek exports changed in one place: paging leaves them with a reason, or computes what they
 // mean.
 #include <functional>

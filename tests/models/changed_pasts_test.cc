@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decoders in which an attention reads a past, or gives a present back, that is not its own as it is:
 // each is paged and gives the tokens that it gives as it is, or is named.
 #include "gtest/gtest.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decoders in which an input, what is beside an attention, or a row of last tokens is read as something
 // else than it is taken for: each is paged and gives the tokens that it gives as it is, or is named.
 #include "gtest/gtest.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the indexers of a graph choose, token by token: in the export and in the paged graph.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DeepSeek-V2 and V3 in the forms of PyTorch's TorchScript exporter (tests/data/deepseek/README.md):
 // each is paged over latent rows and gives the tokens that PyTorch gives.
 #include <fstream>

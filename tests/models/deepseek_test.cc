@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DeepSeek-V3 and V3.2 exports against the reference: latent attention absorbed, and paged over all
 // rows or those that an indexer chooses.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DeepSeek-V4 exports against the reference: windows and compressed rows, unfused and paged.
 #include <algorithm>
 #include <map>

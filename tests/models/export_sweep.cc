@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Exports under other forms: what each ends in must be what the export ends in.
 //   export_sweep FOLDER|MODEL.. [--forms | --idioms] [--mutation NAME] [--seeds N] [--share X]
 //                [--part I N] [--save FILE]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Exports under other forms end in the ops that the exports end in (export_sweep looks at more of
 // them).
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/models/fused_ops.h"
 
 #include "pagefuse/base/status_macros.h"

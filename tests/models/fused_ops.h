@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a graph ends in, as tests of forms compare it.
 #pragma once
 

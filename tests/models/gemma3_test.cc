@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gemma 3 exports from end to end: the plain graph, the fused graph, and tokens, against the
 // reference.
 #include <set>

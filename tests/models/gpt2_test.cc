@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GPT-2 and BERT as exporters of opsets 9 to 12 and ONNX Runtime's tools write them
 // (tests/data/gpt2/README.md): the numbers and tokens of ONNX Runtime.
 #include <algorithm>

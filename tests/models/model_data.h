@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bundled exports and their reference data, as the end-to-end tests read them.
 #pragma once
 

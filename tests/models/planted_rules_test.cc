@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Wrong rules, one at a time in the pipeline of an export: the comparison at load finds each, names it and its place, and lets
 // the decoder run without it.
 #include "gmock/gmock.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decoders of a layer or two, written by hand as exporters write larger ones (tests/data/decoders): with
 // pages they give the tokens that they give as they are.
 #include <fstream>

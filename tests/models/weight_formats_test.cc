@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Formats of weights from end to end: every form of an export, in memory and saved.
 #include <filesystem>
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decoders that were paged without proof, or not for no reason (tests/data/went_wrong/README.md):
 // the tokens of a full forward pass by another runtime, or the node that keeps them from paging.
 #include <fstream>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every form of a graph that `opt` writes, with each stage left out, as ONNX with function bodies and without
 // and as text, is read again and paged, and gives the tokens of the export.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cases of Linear, and of GatedLinear and GroupedMatMul over bfloat16.
 #include "op_test.h"
 #include "weight_cases.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cases of the elementwise ops with broadcast.
 #include <cmath>
 #include <limits>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cases of the ops that make tensors and change element types.
 #include <limits>
 

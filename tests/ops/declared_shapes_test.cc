@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Declared shapes: what a table of ports says is checked, and tells the outputs.
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cases of Elementwise: a chain by its tiles against its graph run node by node.
 #include <memory>
 #include <string>

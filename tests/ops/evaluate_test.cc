@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Evaluation of nodes, functions and models.
 #include "pagefuse/ops/evaluate/evaluate.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every case of tests/golden, through every kernel of its op on every SIMD target, and through the
 // op's decomposition.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cases of GroupedMatMul.
 #include "op_test.h"
 #include "weight_cases.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // IndexerQRopeQuant, IndexerKQuantInsert and IndexerKGather: compared byte by byte.
 #include <cmath>
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Symbolic inference over exported decoders: every value gets a type and a shape, in the terms of
 // the graph's inputs.
 #include "gmock/gmock.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Symbolic shape inference over graphs.
 #include "pagefuse/ops/infer/infer.h"
 

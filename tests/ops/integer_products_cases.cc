@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cases of MatMulIntegerToFloat, DynamicQuantizeMatMul and QAttention.
 #include "op_test.h"
 

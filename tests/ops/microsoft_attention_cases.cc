@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cases of Attention and EmbedLayerNormalization of com.microsoft.
 #include <cmath>
 #include <random>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cases of PagedAttention of com.microsoft. That it equals GroupQueryAttention over the same rows
 // is tested in microsoft/paged_parity_test.cc.
 #include <limits>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cases of the small ops of com.microsoft: norms, activations, rotation, quantisation, gather.
 #include "op_test.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cases of MoE and QMoE.
 #include "op_test.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cases of the ops that reshape, reorder, join, cut and repeat.
 #include <limits>
 

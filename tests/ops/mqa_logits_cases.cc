@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MqaLogits and PagedMqaLogits: index scores, dense and paged keys.
 #include <algorithm>
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cases of norms over channels, QLinearMatMul, Dropout and SwiGLU.
 #include <cmath>
 #include <string>

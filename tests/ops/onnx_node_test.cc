@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs the conformance cases under tests/onnx_node: a model, inputs, and the outputs that the
 // standard gives.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs one kernel on one case, between guard bytes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The test of every op: see op_test.h for what is checked.
 #include "op_test.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Case tables: what an op is tested with. One test (op_test.cc) runs all of them.
 //
 // For every line PF_OP(family, Op) of ops.inc there is one function

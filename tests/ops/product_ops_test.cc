@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MatMul, Gemm, FusedMatMul and GatedLinear as ops: reference, kernels and decompositions against
 // sums in double.
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cases of quantisation and of integer products.
 #include <cmath>
 #include <limits>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cases of ops that put elements in other places, and of those along one axis.
 #include <limits>
 #include <numeric>

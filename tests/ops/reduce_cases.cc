@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cases of reductions, softmax and norms.
 #include <cmath>
 #include <limits>

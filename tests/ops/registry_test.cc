@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Op lookup, schema checks and kernel choice.
 #include "pagefuse/ops/registry/registry.h"
 

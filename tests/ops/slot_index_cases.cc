@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TopKSlots, ReqIndexToSlot and CombineTopKWindow: integer maps, compared exactly.
 #include <cstdint>
 #include <random>

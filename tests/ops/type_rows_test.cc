@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rows of types that hosts choose by, against inference.
 #include "pagefuse/ops/schema/type_rows.h"
 

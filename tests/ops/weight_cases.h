@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cases of GatedLinear and GroupedMatMul with weights that are no plain numbers, for their tables.
 #pragma once
 

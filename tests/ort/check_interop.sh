@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # check_interop.sh PAGEFUSE: written files of some exports in the newest release of ONNX Runtime that PAGEFUSE_ORT_LIBS names.
 set -euo pipefail
 libraries=${PAGEFUSE_ORT_LIBS:-}

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Whether files that `pagefuse opt -o` writes load in stock ONNX Runtime and give their logits there.
 
 usage: interop.py PAGEFUSE LIBONNXRUNTIME FOLDER... [--caches] [--json FILE]

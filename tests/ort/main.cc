@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Without a release to test in, the program says that it was skipped.
 #include <cstdio>
 #include <cstdlib>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every golden case in ONNX Runtime, by the bodies that are written for it and by our kernels.
 #include <algorithm>
 #include <filesystem>

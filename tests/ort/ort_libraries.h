@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The releases of ONNX Runtime that tests run in, and the library that they get.
 #pragma once
 

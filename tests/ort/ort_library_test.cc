@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What programs meet that give a session the library: errors, threads, entries of the configuration.
 #include <filesystem>
 #include <string>

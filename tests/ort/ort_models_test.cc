@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fused models in ONNX Runtime: steps of two sequences give what they give here.
 #include <filesystem>
 #include <string>

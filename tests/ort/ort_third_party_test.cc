@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A library of custom ops that somebody wrote for ONNX Runtime computes the same there and here.
 #include <filesystem>
 #include <map>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ops of com.microsoft as ONNX Runtime's tools leave them in GPT-2 and BERT, with what ONNX Runtime
 // gives for them: by every kernel, and written out in standard ops.
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is canonicalized and recognised is in its final form: no pass of those stages undoes another's
 // word. Over the bundled models, the corpus and the inputs of all pass tests.
 #include <algorithm>

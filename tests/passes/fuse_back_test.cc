@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An op's own decomposition fuses back to the op.
 #include <algorithm>
 #include <filesystem>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Modes of ops that no golden case has fuse back too: a call's decomposition becomes the call.
 #include "fusion_case.h"
 #include "gtest/gtest.h"

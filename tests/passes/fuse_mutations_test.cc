@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fusions find what is computed, however it is written: the decomposition of every op that the
 // passes fuse, and the graphs of the fusion corpus, as they are and in another form.
 // mutation_sweep runs more of the same, and what is computed otherwise.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Graphs of standard ops that must become fused ops, with the numbers that they give: an op's own
 // decomposition, or a case of the fusion corpus.
 #pragma once

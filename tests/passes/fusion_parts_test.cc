@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Regions, probes and comparisons: what fusions by results are made of.
 #include <algorithm>
 #include <cmath>

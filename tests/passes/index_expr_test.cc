@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums, quotients and remainders of indices in one form.
 #include "pagefuse/passes/analysis/indexing/index_expr.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Elements followed to where they come from, and conditions read as inequalities.
 #include "pagefuse/passes/analysis/indexing/indexing_analysis.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The same graphs given their inputs otherwise: rows without heads, heads first, a batch of one,
 // 32-bit indices, two rows in one. What produces a query or a key decides how it comes.
 #pragma once

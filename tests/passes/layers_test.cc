@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What fused in each layer, and what one lacks.
 #include "pagefuse/passes/explain/layers.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What two graphs do differently, and nothing else, is told.
 #include "pagefuse/passes/debug/model_diff.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Recall of fusions under other forms, and what becomes of graphs whose meaning is another:
 //   mutation_sweep [--golden] [--texts] [--corpus DIR] [--only TEXT] [--mutation NAME] [--seeds N]
 //                  [--forms | --idioms | --interfaces | --breakages] [--mix N] [--part I N] [--print]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is told to whoever asks why a rule did not fire.
 #include "pagefuse/passes/explain/near_misses.h"
 

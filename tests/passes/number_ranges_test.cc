@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which integers come out exact, and which numbers values hold.
 #include "pagefuse/passes/analysis/functions/number_ranges.h"
 

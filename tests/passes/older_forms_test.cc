@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ops in the forms of opsets 9 to 12, with what ONNX Runtime gives for them: as they are, and raised
 // to the canonical opset.
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ops as text: what they declare, what they infer and compute, and what is said of texts that are wrong.
 #include "pagefuse/passes/rewrite/text/op_text.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One test for every tests/passes/<folder>/<name>.onnxtxt: see passes/debug/pass_case.h for the format.
 #include <cstdlib>
 #include <filesystem>

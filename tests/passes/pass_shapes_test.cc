@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every rule on shapes whose axes it may take for each other: the graphs of tests/passes with all
 // sizes different, with all of them 2, and with all of them 1. Where such a graph runs, it gives the
 // same numbers before the passes and behind them.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The runner: what it reports, dumps and refuses.
 #include "pagefuse/passes/pipeline/pipeline.h"
 

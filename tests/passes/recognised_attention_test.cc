@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention written out and attention recognised, under masks of every form that broadcasts: the
 // same numbers, for every size that the graph accepted.
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests of one-node models in folders of inputs and of what ONNX Runtime gives for them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The first bad rewrite by halving, and models that fail made small.
 #include "pagefuse/passes/debug/reduce.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What files of before and after cannot say: provenance, errors in rules, convergence.
 #include "pagefuse/passes/rewrite/rule.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What files of rules say that are wrong, and where their rules run. What they can say is in tests/rules.
 #include "pagefuse/passes/rewrite/text/rule_text.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Graphs in which nodes read one value twice, level upon level: sixty levels are 2^60 ways from the last to the first. Passes look at each
 // value once or at so many at most, so that they come to their end.
 #include <functional>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A table laid out by sequence gives the same rows and lengths for as many table rows as a graph
 // took before.
 #include "gmock/gmock.h"

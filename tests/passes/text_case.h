@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Graphs as other exporters would write the ops, as text with what they fuse to and what to feed:
 //
 //   # fuses: MlaCacheInsert 1

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which nodes may stand between the paged matches of a decoder, and what each that may not is told.
 #include "pagefuse/passes/analysis/tokens/token_roles.h"
 

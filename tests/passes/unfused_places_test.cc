@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the pipeline says of places that no fused op took up.
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rewrites by number and place, and their numbers on values that were kept.
 #include "pagefuse/passes/verify/value_bank.h"
 

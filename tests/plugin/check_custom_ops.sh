@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # check_custom_ops.sh PAGEFUSE LIBRARIES: libraries of custom ops for ONNX Runtime on the command line; LIBRARIES has those of
 # tests/plugin/third_party. In every release that PAGEFUSE_ORT_LIBS names (paths with colons between them) they give the same.
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # check_exports.sh libpagefuse_ort.so: the library exports one function, and needs none of ONNX Runtime's, ONNX's and protobuf's:
 # a program has those of its own, of other versions.
 set -euo pipefail

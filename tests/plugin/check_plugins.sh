@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # check_plugins.sh PAGEFUSE OBJECTS: plug-ins on the command line; OBJECTS has those of tests/plugin/objects.
 set -euo pipefail
 . "$(dirname "$0")/../tools/expect.sh"

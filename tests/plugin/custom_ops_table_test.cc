@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of functions that libraries of custom ops get.
 #include <set>
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Custom ops of a library that was written for ONNX Runtime, as ops of ours.
 #include <algorithm>
 #include <map>

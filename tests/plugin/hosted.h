@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Libraries of custom ops, and graphs that call them.
 #pragma once
 

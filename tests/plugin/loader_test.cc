@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plug-ins as a program loads them: what they add, that nothing is added where something is wrong, and
 // that what runs keeps what it has.
 #include <algorithm>

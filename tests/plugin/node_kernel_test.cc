@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A node as a host runs it, without a host.
 #include "plugin/ort/node_kernel.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Libraries that were compiled with ONNX Runtime's own headers, for C and C++, as ops of ours.
 #include <map>
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Our declarations of ONNX Runtime's C API against its own header. Compiled where
 // PAGEFUSE_ORT_INCLUDE_DIR has it; nothing here runs.
 #include <cstddef>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loops on the threads of a host, without a host.
 #include "plugin/ort/ort_worker_pool.h"
 

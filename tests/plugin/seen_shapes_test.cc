@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the shapes of a node's calls have in common.
 #include "plugin/ort/seen_shapes.h"
 

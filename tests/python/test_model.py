@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What pagefuse.load() gives, the documents and types of the package, and its wheel; run in the top folder by `ctest -L python`."""
 
 import ast

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The package over real exports; run in the top folder, by `ctest -L python`, which says in PAGEFUSE_TEST_DATA where data is unpacked."""
 
 import json

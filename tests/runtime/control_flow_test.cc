@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Graphs in attributes, run by sessions: what they capture, keep and hand on. Compared with plain
 // evaluation.
 #include "must.h"

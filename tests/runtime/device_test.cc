@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A device that is none: kernels registered for it, and an allocator that knows whose memory is whose.
 #include <algorithm>
 #include <iterator>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chains of elementwise ops that sessions make when they load a graph: the same numbers as node by
 // node, bit by bit, in the memory of an input where that is free.
 #include <cmath>

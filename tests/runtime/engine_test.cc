@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The engine over a tiny decoder: what it refuses, and that nothing is left behind.
 #include "pagefuse/runtime/engine.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory that is shared between values: random graphs against a run in which nothing is shared, and
 // caches that are updated in place.
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The guard of exporters against NaN, through recognition, paging and the paged kernels.
 #include <algorithm>
 #include <cmath>

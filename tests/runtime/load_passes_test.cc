@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Graphs that run as they came: large copies are taken away when they are loaded, nothing else.
 #include <memory>
 #include <random>

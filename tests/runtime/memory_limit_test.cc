@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a run may take at one time: graphs that grow without end stop with the node that asked for
 // too much, and the session goes on.
 #include "must.h"

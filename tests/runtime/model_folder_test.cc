@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Folders in both layouts, and what is wrong with others.
 #include "pagefuse/runtime/model_folder.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Weights that kernels read packed: who keeps rows, and that nothing changes with it.
 #include <string>
 #include <vector>

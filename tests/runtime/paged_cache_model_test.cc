@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The paged cache against a naive one over random calls: groups of every kind, appends in chunks,
 // forks, returns to shorter lengths, removals. The naive cache goes row by row and counts holders
 // of blocks; a memory of rows shows whether tables and slots lead to what was written.

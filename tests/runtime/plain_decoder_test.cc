@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decoders that cannot be paged run as they were exported.
 #include "pagefuse/runtime/plain_decoder.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs one after the other in one session: what the executor keeps of a run must not show in the next.
 #include <map>
 #include <memory>

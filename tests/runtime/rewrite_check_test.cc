@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rewritten decoder is compared with its export before it serves a token.
 #include "pagefuse/runtime/rewrite_check.h"
 

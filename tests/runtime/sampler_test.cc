@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sampler against plain references in double, its distribution, and its random numbers.
 #include "pagefuse/runtime/sampler.h"
 

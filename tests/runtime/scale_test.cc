@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loading, optimising and planning take about as much longer as the graph is larger.
 #include <algorithm>
 #include <ctime>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a session makes of a model as it loads: functions, outputs that are one value, files that
 // change, and ops that contradict themselves.
 #include <filesystem>

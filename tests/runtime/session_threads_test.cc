@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which threads a session runs on, and sessions and runs at once.
 #include <filesystem>
 #include <map>

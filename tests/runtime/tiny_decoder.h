@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A decoder of a few hundred weights: one layer of causal attention between an embedding and a
 // vocabulary matrix. Its tokens depend on everything before them.
 #pragma once

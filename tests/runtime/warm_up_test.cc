@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Warm-up: what it must not change, and what it must have done.
 #include <algorithm>
 #include <cstring>

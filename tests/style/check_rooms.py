@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Holds the includes of the product to the order of its rooms.
 
     check_rooms.py [ROOT [ROOMS]]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """check_rooms.py finds what is wrong with a small checkout, and nothing where nothing is."""
 import os, subprocess, sys, tempfile, unittest
 

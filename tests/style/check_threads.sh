@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Fails with every line that goes past the one way to share work (base/parallel.h): OpenMP, threads of one's own in the libraries, and
 # oneDNN outside the files that hold it to the calling thread.
 set -uo pipefail

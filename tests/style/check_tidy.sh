@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # check_tidy.sh CLANG_TIDY BUILD: reads names of sources and headers, runs the checks of .clang-tidy over those of ir, ops,
 # passes, plugin, python, runtime, text and tools, with the headers that they include, and fails on any finding. A header is
 # seen through the source of its name, or one that includes it. What was clean is not looked at again until its source, one of

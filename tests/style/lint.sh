@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # lint.sh BUILD [--changed BASE]: what ./dev lint does. clang-format and clang-tidy over all sources, or over those that differ
 # from the commit BASE; the order of rooms over all.
 set -euo pipefail

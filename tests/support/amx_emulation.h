@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tile instructions of AMX in software, so that every machine with AVX-512 tests the kernels
 // that use them.
 #pragma once

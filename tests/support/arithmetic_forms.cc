@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Other forms of sums, comparisons, choices and reductions.
 #include <cmath>
 #include <limits>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One step that makes another function of a graph.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ways to write a graph otherwise: the same function in another form, or another function by
 // one step. What passes recognise by meaning must survive the first and refuse the second.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A graph of floats computed in doubles: what tells rounding from another function.
 #pragma once
 

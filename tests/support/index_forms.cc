@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Other forms of reading and writing by index: slices, gathers, scatters, and the arithmetic of
 // block and place.
 #include <algorithm>

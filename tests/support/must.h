@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a test cannot go on without: results that must be OK, in a test or in what it calls. In a
 // thread that the test starts, a failure ends the program.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What mutations of graphs share: reading constants and numbers of dims, and putting nodes in.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Other forms of what is computed of single numbers: roots, signs, roundings, choices,
 // conditions, and integers in other types.
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Other forms of places: strided slices and pairs, joined and repeated parts, arithmetic of
 // blocks, writes by block and place, and integers in other types.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs one op of the domain pagefuse on tensors.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a test body once for each SIMD target that this machine supports, and once for each of its
 // units for bfloat16, or freely. AMX is emulated where there is AVX-512 without it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Other forms of reductions, products and softmaxes.
 #include <cmath>
 #include <numeric>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Other forms of what moves elements and changes none: views, casts there and back, constants.
 #include <algorithm>
 #include <cmath>

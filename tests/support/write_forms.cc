@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Other forms of how rows are written by slot and read from pools, and of codes and scales:
 // what takes more than one node to say otherwise.
 #include <algorithm>

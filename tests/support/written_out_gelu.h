@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GELU by tanh as exporters write it out, times a second operand: a chain of elementwise ops.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chat templates against what Jinja makes of them, and their limits.
 #include "pagefuse/text/template/chat_template.h"
 

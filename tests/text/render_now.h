@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The variables of a model and the time that render_templates.py renders with.
 #pragma once
 

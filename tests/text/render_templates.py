@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """render_templates.py CONVERSATIONS TEMPLATE...: what Jinja makes of chat templates, set up as the library transformers does.
 
 Writes a JSON list for each template, of texts, or null where rendering fails. Needs jinja2 (Debian's python3-jinja2).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // template_lines CONVERSATIONS TEMPLATE...: what our own templates make of conversations, as render_templates.py writes it, with the
 // errors on the error stream. For templates.mjs.
 #include <fstream>

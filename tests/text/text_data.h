@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Data of the tests of text/.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // text_lines encode|decode TOKENIZER.JSON: lines in, lines out, for exact.mjs, which compares with other implementations. encode
 // reads JSON strings and writes ids with commas, once with and once without the tokens around a text; decode reads ids and
 // writes JSON strings, special tokens included.

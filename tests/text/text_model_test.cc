@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a folder says of special tokens, templates and beginnings.
 #include "pagefuse/text/model/text_model.h"
 

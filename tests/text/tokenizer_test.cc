@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tokenizers against what another implementation gave, and files that are refused.
 #include "pagefuse/text/tokenizer/tokenizer.h"
 

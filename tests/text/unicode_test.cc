@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Unicode classes and the patterns that are made of them.
 #include "gtest/gtest.h"
 #include "must.h"

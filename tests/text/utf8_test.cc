@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // UTF-8 against a plain decoder: streams, and stop strings in them.
 #include "pagefuse/text/utf8.h"
 

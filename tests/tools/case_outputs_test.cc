@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // By which rule the outputs of a case are compared, and what is left out.
 #include "tools/check/case_outputs.h"
 

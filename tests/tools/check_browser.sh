@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # check_browser.sh PAGEFUSE: pages of `pagefuse report`, `bench` and `inspect` as Chromium shows them. Run in the top folder; status 77 where there is no
 # Chromium. With PAGEFUSE_SCREENSHOTS=DIR it leaves pictures of them there.
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # check_budgets.sh PAGEFUSE DATA: messages stay short whatever a file holds, any limit of memory is either enough or refused with what asked
 # for more, and rules that write what does not exist are refused. DATA is where test data is unpacked. Run in the top folder.
 set -euo pipefail

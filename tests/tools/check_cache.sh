@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # check_cache.sh PAGEFUSE: formats of the paged cache as a user asks for them: by kind of layer, with layers skipped, with
 # scales that were measured. Run in the top folder.
 set -euo pipefail

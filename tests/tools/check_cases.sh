@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # check_cases.sh PAGEFUSE DATA: what `check` says of cases that are not as they should be. DATA is where test data is unpacked.
 # Run in the top folder.
 set -euo pipefail

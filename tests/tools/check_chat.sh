@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # check_chat.sh PAGEFUSE: a conversation's commands, from a pipe and on a terminal; tokens of texts and back; progress on a terminal
 # and nowhere else. Run in the top folder.
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # check_commands.sh PAGEFUSE DATA: every command as a user calls it, on bundled exports. DATA is where test data is unpacked. Run in the top folder.
 set -euo pipefail
 . "$(dirname "$0")/expect.sh"

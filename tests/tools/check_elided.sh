@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # check_elided.sh PAGEFUSE DATA: a graph that was printed without its large tensors says so, reads back, goes through the
 # passes, and does not run. DATA is where test data is unpacked. Run in the top folder.
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # check_expect.sh PAGEFUSE: what `pagefuse expect` says of files that are right and wrong. Run in the top folder.
 set -euo pipefail
 . "$(dirname "$0")/expect.sh"

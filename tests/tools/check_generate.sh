@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # check_generate.sh PAGEFUSE: generate runs what cannot be paged as it was exported and says so, ends at the
 # end-of-sequence tokens, and knows how many positions a model has. Run in the top folder.
 set -euo pipefail

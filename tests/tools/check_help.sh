@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # check_help.sh PAGEFUSE: help, its examples, completions, manual pages, hints and what is told on a terminal. Run in the top folder.
 set -euo pipefail
 . "$(dirname "$0")/expect.sh"

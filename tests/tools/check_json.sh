@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # check_json.sh PAGEFUSE DATA: what commands write with --json is of docs/results.schema.json, and lines of a stream, joined, are what
 # comes without it. DATA is where test data is unpacked. Run in the top folder. Exit status 77 without jsonschema.
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # check_names.sh PAGEFUSE DATA: names that are not there are refused, with similar ones where there are any; lists take one
 # value each, so that the model behind them is the model. DATA is where test data is unpacked. Run in the top folder.
 set -euo pipefail

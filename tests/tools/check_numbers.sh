@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # check_numbers.sh PAGEFUSE: every option that takes a number says which ones it takes, and refuses others before
 # anything runs. Run in the top folder.
 set -euo pipefail

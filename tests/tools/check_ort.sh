@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # check_ort.sh PAGEFUSE: what `pagefuse ort` says without a usable library; and its report, in every release that PAGEFUSE_ORT_LIBS
 # names (paths with colons between them).
 set -euo pipefail

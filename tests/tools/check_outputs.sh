@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # check_outputs.sh PAGEFUSE DATA: what cannot be written is said, whatever command writes it; JSON is UTF-8 whatever a
 # model calls its values. DATA is where test data is unpacked. Run in the top folder.
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # check_paged.sh PAGEFUSE DATA: a graph that is paged already keeps its cache, and says so to whoever asks for another one.
 # DATA is where test data is unpacked. Run in the top folder.
 set -euo pipefail

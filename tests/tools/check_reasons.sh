@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # check_reasons.sh PAGEFUSE DATA: what got no pages and what did not fuse is said unasked, in a line for each reason, by
 # every command that fuses; --explain says the rest. DATA is where test data is unpacked. Run in the top folder.
 set -euo pipefail

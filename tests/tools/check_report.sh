@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # check_report.sh PAGEFUSE: the page of `pagefuse report` holds its data, and needs nothing else. Run in the top folder.
 set -euo pipefail
 . "$(dirname "$0")/expect.sh"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # check_run.sh PAGEFUSE: inputs of `run` from files of ONNX and NumPy, from the command line and made up; outputs as both. Run in the
 # top folder.
 set -euo pipefail

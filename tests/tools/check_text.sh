@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # check_text.sh PAGEFUSE: a model's folder in, text out: prompts, conversations, stops, samples, JSON, and what is refused. Run in the top
 # folder.
 set -euo pipefail

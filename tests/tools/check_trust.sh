@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # check_trust.sh PAGEFUSE: the comparison of a rewritten decoder with its export, as a user meets it. Run in the top folder.
 set -euo pipefail
 . "$(dirname "$0")/expect.sh"

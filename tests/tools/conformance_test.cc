@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The conformance page: what is counted for which op.
 #include "tools/check/conformance.h"
 

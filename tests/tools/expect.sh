@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Sourced by the command tests: `expect`, and a folder $out that goes with the script.
 pagefuse=$1
 out=$(mktemp -d)

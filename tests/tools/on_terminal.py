@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """on_terminal.py PAGEFUSE MODEL FACTS: what a person at a terminal sees of a conversation and of progress. Status 1, and what the
 terminal showed, where it is not so."""
 import os

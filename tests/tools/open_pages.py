@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """open_pages.py CHROMIUM PAGE... [--screenshots DIR]: opens pages as a browser shows them, at two widths, light and dark.
 
 Status 1, and a line for each, where a page says something on the console, asks for anything over the network, is wider than

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rows of padding are taken out of a comparison, and nothing else is.
 #include "pagefuse/ops/evaluate/padding.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A decoder's data through the paged path: what is compared, and that no data whatever is more than
 // refused.
 #include "tools/check/paged_case.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ends a stream of text at a stop string, no byte of which is output.
 #pragma once
 

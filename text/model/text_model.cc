@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/text/model/text_model.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loads what a model's folder says of text: its tokenizer, its chat template, and the tokens that
 // both name.
 #pragma once

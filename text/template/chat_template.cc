@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/text/template/chat_template.h"
 
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Renders the conversation that a model has learned to read from messages, by its chat template.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A text that remembers which parts of it users wrote: a template may move, cut and join these
 // parts, and they stay the text of users.
 #pragma once

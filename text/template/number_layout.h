@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes a value into a field of a format: `%8.2f` of Python's `%`, or `{:>8.2f}` of str.format.
 #pragma once
 

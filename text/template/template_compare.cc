@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Equality and order of the values of chat templates, as Python has them.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs chat templates: within bounds, and with nothing in reach but the values that it is given.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Expressions of chat templates: what they are worth.
 #include <cmath>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Expressions of chat templates, in Jinja's order of precedence.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Filters of chat templates that read texts, numbers and any value.
 #include "pagefuse/text/template/template_filters.h"
 

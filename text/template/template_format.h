@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Formats texts of chat templates as Python does.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Filters of chat templates that put items into groups: groupby, batch, slice.
 #include <algorithm>
 

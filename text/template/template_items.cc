@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What templates read of values: members, elements, items.
 #include <algorithm>
 

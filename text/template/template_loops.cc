@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loops of chat templates, and what `loop` is within them.
 #include <algorithm>
 

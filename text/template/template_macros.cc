@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Macros of chat templates, and blocks that are handed to them.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Functions of chat templates, and the methods of their texts and dicts.
 #include <algorithm>
 #include <map>

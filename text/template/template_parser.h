@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parses chat templates: the expressions, and what expressions and statements share.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests of chat templates: what stands behind `is`.
 #include <map>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/text/template/template_text.h"
 
 #include <utf8proc.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operations on texts with the semantics of Python's strings: white space, characters, case.
 #pragma once
 

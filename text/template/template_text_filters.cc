@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Filters of chat templates that lay out texts, and count their words.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The values of chat templates, with Python's semantics of printing, truth and equality.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The operations of chat templates on texts: the methods, and the filters that do the same.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Methods of texts that fill them up to a width, and that take them apart at a place.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Counts what a template costs, so that none runs forever or fills the memory. Lists may share their items: a value of a few items may
 // take as long to compare or print as one of millions.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds the tokens that a text is searched for before anything else: special ones (<bos>), and
 // others that are kept whole.
 #pragma once

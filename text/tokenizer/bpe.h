@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Byte pair encoding: merges the characters of a word, always the pair of the lowest rank, until no
 // merge applies.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Maps bytes to and from GPT-2's alphabet: every byte is a printable character, in which byte-level
 // vocabularies are written.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the steps of a tokenizer may make of a text. A step may write several characters for one, and every step may do so again:
 // thirty that double a text make a billion of it.
 #pragma once

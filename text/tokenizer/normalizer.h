@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Normalises a text before a tokenizer splits it: Unicode normal forms and replacements.
 #pragma once
 

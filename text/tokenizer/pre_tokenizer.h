@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Splits a text into words before byte pairs are merged, since no merge crosses the border of a
 // word.
 #pragma once

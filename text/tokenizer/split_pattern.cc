@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TranslatePattern: one pass over a pattern. What PCRE2 and Oniguruma read alike is copied; character classes are computed and
 // written as ranges of code points.
 #include "absl/strings/str_format.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compiles the patterns by which tokenizer files split text: Oniguruma's syntax as they use it,
 // matched by PCRE2 with the character classes of Unicode 16.
 #pragma once

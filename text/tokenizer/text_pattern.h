@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pattern that a step of a tokenizer searches for: a string, or a regular expression.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decodes tokens to bytes, one token at a time.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Converts text to token ids and back, as tokenizer.json of a model's folder says.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads tokenizer.json: the long lists as views, the rest as JSON.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sets of code points by their general category in Unicode 16: what tokenizers' patterns mean by \p{L} and \s. Libraries
 // have older tables, and characters that they do not know would be split elsewhere.
 #pragma once

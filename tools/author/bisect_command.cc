@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // pagefuse bisect: which rewrite first breaks a model.
 #include <chrono>
 #include <cstdio>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // pagefuse diff: what two graphs do differently.
 #include <iostream>
 #include <memory>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // pagefuse expect: pass tests and expectations of whole models, in files.
 #include <iostream>
 #include <memory>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // pagefuse explain: what fused, what did not, and why.
 #include <algorithm>
 #include <iostream>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes a runnable model of a structure-only graph: random weights for every external initialiser.
 //
 //   fill_weights DIR OUT

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // pagefuse inspect: what a model file holds, and what the passes would make of it.
 #include <iostream>
 #include <map>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Draws a part of a graph as SVG.
 #pragma once
 

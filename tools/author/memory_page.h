@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The page of `pagefuse inspect --html`: what a model's weights and its cache take, layer by layer.
 #pragma once
 

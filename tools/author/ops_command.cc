@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // pagefuse ops: the ops that are known, and how each is computed.
 #include <iostream>
 #include <memory>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // pagefuse opt: rewrites a graph, and shows how.
 #include <algorithm>
 #include <cstdio>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lists what a paged graph keeps, and the ops by which each of its layers reads and writes it.
 #pragma once
 

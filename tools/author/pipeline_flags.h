@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The options that say which passes run over a model and how, which `opt` and the tools for pass
 // authors share.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // pagefuse reduce: a smaller model that fails for the same reason.
 #include <chrono>
 #include <cstdio>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // pagefuse report: what the passes made of a model, on one page.
 #include <iostream>
 #include <memory>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes a report as one HTML page that needs nothing from outside.
 #pragma once
 

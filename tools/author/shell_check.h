@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lets a shell command of the user decide whether a model is right.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // pagefuse verify: numbers before and after every rewrite of the pipeline.
 #include <algorithm>
 #include <chrono>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares the outputs of a test case, by the rule that the case names or else by the kind of the
 // model.
 #pragma once

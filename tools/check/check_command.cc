@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // pagefuse check: runs standard ONNX test-case folders and compares.
 #include <algorithm>
 #include <filesystem>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares a computed tensor with an expected one, by a named rule.
 #pragma once
 

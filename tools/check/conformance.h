@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes the conformance page: how many test cases of each op passed, and which ops are refused and
 // why.
 #pragma once

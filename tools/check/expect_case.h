@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cases that say what a graph fuses to: a test-case folder with an expect.json beside its model.
 // Recall, precision and equality over many of them.
 //

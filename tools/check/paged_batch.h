@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Converts a decoder's data set to the form that the paged path takes: sequences without their
 // padding.
 #pragma once

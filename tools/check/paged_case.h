@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a decoder's test data through the paged path: [B, S] feeds become packed sequences over the
 // cache.
 #pragma once

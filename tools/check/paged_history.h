@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds the tokens that made a past, in another data set of the case that gave this past as its
 // output.
 #pragma once

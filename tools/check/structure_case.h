@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks models that have no reference data: they must load, have known ops only, and tell the
 // shapes of all values.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Test cases in the folder layout of ONNX's backend tests: model.onnx and
 // test_data_set_N/{input,output}_K.pb. Rules of comparison and expected errors are in the model's
 // metadata.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes tokens as they come: as text, as ids, or as lines of JSON.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The options of the paged cache that several commands take.
 #pragma once
 

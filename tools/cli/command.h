@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the subcommands of `pagefuse` share: registration, results, and small helpers for output.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The command line as data, from which its help, its manual pages and its completions are written.
 #pragma once
 

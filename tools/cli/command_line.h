@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The command line as its commands declare it. CLI11 stands behind: its headers are seconds of every
 // source that includes them, so that command_line.cc alone does.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the help says of each command besides its options: its group and two examples.
 #include <algorithm>
 #include <iterator>

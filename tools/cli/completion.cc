@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Completion of commands, options and files in three shells.
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Help for a terminal and for `man`, of the same data.
 #include <algorithm>
 #include <sstream>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes the HTML pages of commands, in one style: a page is a file that needs nothing else and runs no
 // script. It is light or dark as the reader's system is, and all of it can be reached by keyboard and
 // read aloud.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The style of the pages of html_page.h, light or dark as the reader's system is.
 #pragma once
 

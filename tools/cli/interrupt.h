@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lets Ctrl-C end the current work instead of the program.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Draws lines over a few places as SVG, for the pages of html_page.h.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads lines that people type: edited and with a history on a terminal, as they are from a pipe.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // pagefuse: runs exported decoder graphs over a paged KV cache.
 #include <csignal>
 #include <exception>

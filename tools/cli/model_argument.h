@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The model that a command is about: a graph, or a folder as people download it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes what commands output: JSON and folders (files: base/new_file.h).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // pagefuse plugin: what is in a plug-in.
 #include <algorithm>
 #include <iostream>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loads the plug-ins that a command line names, before the command runs.
 #pragma once
 

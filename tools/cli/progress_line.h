@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A line on the terminal that shows what a command is at, and disappears when that is done.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tools/cli/prompts.h"
 
 #include "absl/strings/numbers.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads prompts from the command line and from files: token ids, or text of byte vocabularies.
 #pragma once
 

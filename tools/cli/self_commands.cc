@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // pagefuse completion and pagefuse man: what shells and readers of manuals know of the commands.
 #include <iostream>
 #include <memory>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A subcommand that is a function of its flags.
 #pragma once
 

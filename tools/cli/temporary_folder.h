@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A folder for temporary files, which is removed at the end.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tells which build of pagefuse this is.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tools/cli/weight_flags.h"
 
 #include "pagefuse/base/str_cat.h"

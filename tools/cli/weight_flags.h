@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The options of weights that several commands take.
 #pragma once
 

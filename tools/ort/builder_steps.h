@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs steps of graphs that the model builder of ONNX Runtime GenAI exports over caches of blocks,
 // with PagedAttention nodes of com.microsoft.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // pagefuse ort: runs a file in ONNX Runtime and here, and compares.
 #include <chrono>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares what ONNX Runtime computed with what is computed here.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loads copies of libraries of custom ops for ONNX Runtime, to see what they register.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loads ONNX Runtime from a path at run time and runs its graphs beside ours.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes the inputs on which runtimes are compared: for a paged graph the steps of two sequences,
 // for others made-up inputs.
 #pragma once

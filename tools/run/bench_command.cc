@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // pagefuse bench: how fast a model reads prompts and generates, for lists of lengths, batches and cache formats.
 #include <algorithm>
 #include <iostream>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The measurements of `pagefuse bench --html` as a page: lines over depth, length and batch, and a table
 // of all.
 #include <algorithm>

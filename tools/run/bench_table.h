@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Prints measurements as a table: for people, Markdown, CSV or JSON.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Counts the bytes of a paged cache that nodes read and write in a step, by the formats of its
 // caches.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // pagefuse calibrate: scales of an fp8_per_tensor cache, from what prompts make of keys and values.
 #include <iostream>
 #include <memory>

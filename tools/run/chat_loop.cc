@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // pagefuse generate --chat: questions from the input, answers to the output, over one cache.
 #include <array>
 #include <ctime>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A conversation of `pagefuse generate --chat`: its messages, and files of them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Declares what the parts of `pagefuse generate` share.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // pagefuse generate: prompts in, text or tokens out, through the fused graph.
 #include <algorithm>
 #include <chrono>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What `pagefuse generate` tells at its end.
 #include <iostream>
 

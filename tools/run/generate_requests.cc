@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What `pagefuse generate` asks of the decoder: prompts, stops and lengths.
 #include <ctime>
 #include <iostream>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads and writes NumPy's files: .npy, an array, and .npz, arrays by name in a zip file.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collects times of executed nodes over several runs, for a table by op and kernel and for a Chrome
 // trace.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // pagefuse run: executes a model once.
 #include <chrono>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The inputs of `pagefuse run`: from files, from the command line, and made up.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The flags that say how tokens are sampled.
 #include "tools/run/generate.h"
 

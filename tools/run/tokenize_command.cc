@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // pagefuse tokenize and pagefuse detokenize: text to the tokens of a model's folder, and back.
 #include <cstdio>
 #include <ctime>

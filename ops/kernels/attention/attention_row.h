@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One query row of attention over float32 keys and values: what every dense attention op shares.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention of query rows over float32 keys and values with grouped heads: the core of Attention,
 // and of com.microsoft's GroupQueryAttention and packed PagedAttention.
 #pragma once

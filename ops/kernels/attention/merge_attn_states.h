@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two attention results over disjoint keys, joined by their log-sum-exps.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The inner loops of decoding: a few keys (values) in registers, against all query heads of their
 // KV head. Include inside a file that hwy/foreach_target.h recompiles.
 #if defined(PAGEFUSE_KERNELS_ATTENTION_PAGED_ATTENTION_DECODE_INL_H_) == defined(HWY_TARGET_TOGGLE)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One query token against a segment of its sequence's keys: all formats of rows.
 
 // Sums of weights are multiplied and added in plain C++, fused where the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The vector kernel's plan: sequences into tasks, tasks onto threads, partial results into rows.
 #include "pagefuse/ops/kernels/attention/paged_attention_hwy.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The vector kernel of PagedAttention: how a call is cut into tasks, and what a task sees.
 //
 // A sequence with one query token is decoded: its visible keys are cut into segments, each of which

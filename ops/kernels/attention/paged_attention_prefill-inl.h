@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The inner loops of prefill: packing of key and value tiles, and the two small matrix products.
 // Include inside a file that hwy/foreach_target.h recompiles.
 #if defined(PAGEFUSE_KERNELS_ATTENTION_PAGED_ATTENTION_PREFILL_INL_H_) == defined(HWY_TARGET_TOGGLE)

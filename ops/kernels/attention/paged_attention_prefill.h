@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where a prefill task keeps its intermediates.
 #pragma once
 

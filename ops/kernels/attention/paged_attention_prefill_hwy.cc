@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A tile of query rows against all keys that they see.
 //
 // Compute-bound, so both products run as small matrix products on packed float tiles. Rows are

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One call of PagedAttention as kernels see it: numbers and pointers, and which keys each row may
 // see.
 #pragma once

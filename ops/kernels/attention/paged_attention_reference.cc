@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PagedAttention as it is defined: one row at a time, step by step, sums in double.
 #include <bit>
 #include <cmath>

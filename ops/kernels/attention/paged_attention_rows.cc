@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What decode and prefill share outside of inner loops: query rows in, output rows out.
 #include <cmath>
 #include <cstring>

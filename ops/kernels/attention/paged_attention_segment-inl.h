@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One query token against a segment of its sequence's keys, for any pair of codecs.
 //
 // Memory-bound, so keys and values stream through once, in the order in which they lie in memory:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Scores of a query row to softmax weights, tile by tile: scale, soft cap, bias, mask, online
 // maximum and sum. Include inside a file that hwy/foreach_target.h recompiles.
 #if defined(PAGEFUSE_KERNELS_ATTENTION_PAGED_ATTENTION_SOFTMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)

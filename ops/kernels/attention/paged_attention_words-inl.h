@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The inner loops of decoding by products of 16-bit words, two to a lane: as many in an instruction
 // as two of floats take, and codes become words in fewer steps than floats. Include inside a file
 // that hwy/foreach_target.h recompiles. For codecs of words (words-inl.h).

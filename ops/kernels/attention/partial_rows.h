@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention of one query row in parts: what a part leaves, and how parts are joined by their
 // log-sum-exp (Flash-Decoding; FlashInfer, arXiv 2501.01005, section 2.2).
 #pragma once

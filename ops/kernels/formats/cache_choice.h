@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The formats that a pipeline gives to the caches of a paged graph: what --kv-cache takes. Passes,
 // commands, benches and documents read this one table.
 #pragma once

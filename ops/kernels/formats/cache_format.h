@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // KV-cache formats: how a row (one token, one head) becomes bytes and back, and where its bytes and
 // scales lie.
 //

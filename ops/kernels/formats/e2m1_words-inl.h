@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // e2m1 codes of bfloat16 groups under powers of two, by lookup. Include inside a file that
 // hwy/foreach_target.h recompiles.
 #if defined(PAGEFUSE_KERNELS_FORMATS_E2M1_WORDS_INL_H_) == defined(HWY_TARGET_TOGGLE)

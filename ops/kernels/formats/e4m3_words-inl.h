@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // bfloat16 words of e4m3fn codes by lookup. Include inside a file that hwy/foreach_target.h
 // recompiles. On AVX-512 alone.
 #if defined(PAGEFUSE_KERNELS_FORMATS_E4M3_WORDS_INL_H_) == defined(HWY_TARGET_TOGGLE)

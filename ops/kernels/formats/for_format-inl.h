@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From a format to its vectors. Include inside a file that hwy/foreach_target.h recompiles.
 #if defined(PAGEFUSE_KERNELS_FORMATS_FOR_FORMAT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PAGEFUSE_KERNELS_FORMATS_FOR_FORMAT_INL_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // "fp8_per_tensor" in vectors. Include inside a file that hwy/foreach_target.h recompiles.
 #if defined(PAGEFUSE_KERNELS_FORMATS_FP8_PER_TENSOR_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PAGEFUSE_KERNELS_FORMATS_FP8_PER_TENSOR_INL_H_

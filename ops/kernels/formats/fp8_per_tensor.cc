@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // "fp8_per_tensor": e4m3fn codes of x / scale, one scale for the tensor or a head.
 #include "pagefuse/ops/kernels/formats/cache_format.h"
 #include "pagefuse/ops/kernels/numeric/small_float.h"

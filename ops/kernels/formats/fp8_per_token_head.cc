@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // "fp8_per_token_head": e4m3fn codes, one float scale a row.
 #include <algorithm>
 

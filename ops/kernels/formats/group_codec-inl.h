@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // EncodeGroup and DecodeGroup in vectors: the same bytes and numbers. Include inside a file that
 // hwy/foreach_target.h recompiles.
 #if defined(PAGEFUSE_KERNELS_FORMATS_GROUP_CODEC_INL_H_) == defined(HWY_TARGET_TOGGLE)

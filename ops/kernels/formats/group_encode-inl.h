@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Groups that follow one another encoded together: the same bytes as EncodeGroup one by one.
 // Include inside a file that hwy/foreach_target.h recompiles.
 //

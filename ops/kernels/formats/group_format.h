@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Groups of numbers that share one scale: e4m3fn or packed e2m1 codes under a power of two or a
 // float.
 //

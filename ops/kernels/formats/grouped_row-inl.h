@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // EncodeGroupedRow in vectors, and codecs that decode such rows as row_codec-inl.h describes them
 // (Open, Load, LoadN; row.scale is 1). Include inside a file that hwy/foreach_target.h recompiles.
 //

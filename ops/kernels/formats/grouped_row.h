@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rows whose elements are quantised in groups, and where the bytes of such rows lie in a paged
 // cache: the caches of DeepSeek's latent attention and of its indexer.
 //

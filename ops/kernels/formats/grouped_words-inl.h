@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rows of latent caches as bfloat16 words, the operands of tile products. Include inside a file
 // that hwy/foreach_target.h recompiles. Works on every target, is meant for AVX-512.
 #if defined(PAGEFUSE_KERNELS_FORMATS_GROUPED_WORDS_INL_H_) == defined(HWY_TARGET_TOGGLE)

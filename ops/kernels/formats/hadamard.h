@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The Hadamard transform as a rotation: lengths and products of rows stay, and no element of a
 // rotated row stands far out.
 #pragma once

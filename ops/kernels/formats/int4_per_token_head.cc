@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // "int4_per_token_head": Hadamard transform, then 4-bit codes, one float scale a row with a zero
 // point in it.
 #include <algorithm>

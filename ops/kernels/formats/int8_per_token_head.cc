@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // "int8_per_token_head": int8 codes, one float scale a row.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // "none": any float type, the row as it is.
 #include "pagefuse/ops/kernels/formats/cache_format.h"
 #include "pagefuse/ops/kernels/numeric/convert.h"

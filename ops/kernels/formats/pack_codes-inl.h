@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codes narrower than a byte, made and packed (numeric/packing.h) a few vectors at a time. Include
 // inside a file that hwy/foreach_target.h recompiles.
 #if defined(PAGEFUSE_KERNELS_FORMATS_PACK_CODES_INL_H_) == defined(HWY_TARGET_TOGGLE)

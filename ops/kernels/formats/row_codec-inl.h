@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Vectors of cache rows: the same bytes and numbers as EncodeRow and DecodeRow. Include inside a
 // file that hwy/foreach_target.h recompiles.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the definitions of the cache formats share, and constants and bit layouts that their vectors
 // share too.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a format of cache rows is: one RowFormat each, in the file of its name, with its vectors in
 // the -inl.h file beside it. docs/adding_a_cache_format.md walks through one.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cache rows with scales that come from outside: one for the tensor, or one for each channel of a
 // head. The formats of ONNX Runtime's GroupQueryAttention and PagedAttention.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The views of TurboQuant slots (row_codec-inl.h), and their codecs of 16-bit integers (words-inl.h).
 // Include inside a file that hwy/foreach_target.h recompiles.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Vector codecs of TurboQuant slots, for kernels: see turboquant_format.h for what the bytes mean.
 // Include inside a file that hwy/foreach_target.h recompiles.
 //

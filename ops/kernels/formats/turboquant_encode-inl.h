@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rotation and encoding of TurboQuant slots with vectors: the bytes of EncodeTurboQuantKey and
 // EncodeTurboQuantValue, but where a given rotation matrix sums in another order. Include inside a
 // file that hwy/foreach_target.h recompiles.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The TurboQuant cache: keys and values of one (token, KV head) in one slot of a few hundred bits.
 //
 // A key is stored as its norm and, rotated and divided by it, as codes of the Lloyd-Max quantiser

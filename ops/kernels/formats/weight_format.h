@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The formats that weights of products may have: what --weights takes. Passes, commands, benches and
 // documents read this one table.
 #pragma once

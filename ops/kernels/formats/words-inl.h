@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rows of caches as vectors of 16-bit words, integers or bfloat16, which are multiplied two to a
 // lane. Include inside a file that hwy/foreach_target.h recompiles. PF_MULTIPLIES_WORDS is 0 where
 // there are none.

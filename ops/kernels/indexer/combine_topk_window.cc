@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/ops/kernels/indexer/combine_topk_window.h"
 
 namespace pagefuse::pagefuse_ops {

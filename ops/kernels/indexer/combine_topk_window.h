@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One output row of CombineTopKWindow and the two ways to write it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/ops/kernels/indexer/indexer_q_rope_quant.h"
 
 #include <vector>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Queries of the indexer rotated and quantised, or kept as numbers, their scales folded into weights.
 #pragma once
 

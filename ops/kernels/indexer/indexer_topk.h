@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Selection of the largest logits of a row, with ties to the lower index.
 #pragma once
 

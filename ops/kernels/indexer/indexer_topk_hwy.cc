@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/indexer/indexer_topk_hwy.cc"
 #include <algorithm>

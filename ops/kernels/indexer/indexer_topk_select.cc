@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parts of the top-k selection that do not scan the row: exact threshold by histograms, and the
 // final order by a radix sort. Both are linear, whatever the logits are.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The keys that queries choose by index scores, of which no more are kept at a time than memory is
 // given for.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The loop around the two fast implementations of index scores: packs queries once, decodes pieces
 // of the keys once for all queries that see them, and shares both among threads.
 #pragma once

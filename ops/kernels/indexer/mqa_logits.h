@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Index scores of queries over keys.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Index scores in vectors of float: heads in lanes, some keys at a time.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/indexer/mqa_logits_hwy.cc"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Index scores in tiles of bfloat16: 16 keys by 16 heads a tile of sums. The rectified, weighted
 // sum over heads is taken from the tiles while the next ones are multiplied.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Token indices of a request to slots of the paged cache through its block table.
 #pragma once
 

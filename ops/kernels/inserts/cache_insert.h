@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rows of keys and values written to their slots of a paged cache.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Windows of state rows summed into one row each, which is written to a paged cache.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/ops/kernels/inserts/compressor_state_insert.h"
 
 #include "pagefuse/ops/kernels/numeric/convert.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/inserts/compressor_state_insert_hwy.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rows with their rotation undone, as groups of codes.
 #pragma once
 

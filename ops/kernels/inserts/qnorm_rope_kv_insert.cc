@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/ops/kernels/inserts/qnorm_rope_kv_insert.h"
 
 #include <cstring>

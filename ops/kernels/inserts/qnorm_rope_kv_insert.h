@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A query normed and rotated, and a key row rotated and written to a paged cache.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Query and key normed and rotated, key and value written to their slots of a paged cache.
 #pragma once
 

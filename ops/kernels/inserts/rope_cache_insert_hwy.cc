@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #define HWY_WANT_AVX3_DL  // byte_tables-inl.h
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/inserts/rope_cache_insert_hwy.cc"

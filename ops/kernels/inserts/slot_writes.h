@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The shell of kernels that insert rows: which tokens of a step are written, to which slots of a
 // paged cache, and the loop over them.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rows of latent caches in vectors, whatever their format. Include inside a file that
 // hwy/foreach_target.h recompiles.
 #if defined(PAGEFUSE_KERNELS_LATENT_LATENT_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A task in float32 vectors. Query rows are lanes: scores are computed transposed, S^T = K Q^T, so
 // that a cache row is decoded once, as it lies, for both products, and the softmax needs no sums
 // across lanes.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The vector kernels' plan: tokens into groups, lists into segments, tasks onto threads, partial
 // results into rows.
 #include "pagefuse/ops/kernels/latent/sparse_mla_attention_hwy.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The vector kernels of SparseMlaAttention: how a call is cut into tasks, and what a task sees.
 //
 // A group is one query token, or in the dense case a few tokens of one sequence: rows of query that

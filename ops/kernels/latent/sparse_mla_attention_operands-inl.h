@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a task on tiles gets at cache rows: packed into tiles of keys and of values, which every unit
 // for bfloat16 multiplies, or as rows where they lie. Include inside a file that
 // hwy/foreach_target.h recompiles.

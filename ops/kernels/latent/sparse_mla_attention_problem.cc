@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/ops/kernels/latent/sparse_mla_attention_problem.h"
 
 namespace pagefuse {

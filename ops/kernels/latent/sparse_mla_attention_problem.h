@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One call of SparseMlaAttention as kernels see it: numbers and pointers, and the rows of each
 // token.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SparseMlaAttention as it is defined: one row of the output at a time, sums in double.
 #include <algorithm>
 #include <cmath>

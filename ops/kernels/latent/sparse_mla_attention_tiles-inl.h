@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The vector parts of a task on tiles: packing of the query, softmax of transposed scores. Include
 // inside a file that hwy/foreach_target.h recompiles. Works on every target, is meant for AVX-512.
 #if defined(PAGEFUSE_KERNELS_LATENT_SPARSE_MLA_ATTENTION_TILES_INL_H_) == defined(HWY_TARGET_TOGGLE)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where a task on tiles keeps its operands and sums, as tiles (linalg/bf16_tiles.h).
 #pragma once
 

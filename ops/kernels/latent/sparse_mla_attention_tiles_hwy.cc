@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A task on tiles of bfloat16.
 #include <algorithm>
 #include <limits>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // AMX bf16 tiles: their configuration, and a place for four tiles of sums. For files that use tile
 // intrinsics; all of it needs HasAmxBf16().
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums of tiles by AVX512-BF16 dot products, in registers. For files that use its intrinsics; all
 // of it needs Bf16Unit::kAvx512 or more.
 #pragma once

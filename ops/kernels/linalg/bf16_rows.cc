@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/ops/kernels/linalg/bf16_rows.h"
 
 #include "pagefuse/base/status_macros.h"

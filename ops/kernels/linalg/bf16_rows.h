@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products of bfloat16 whose one operand is rows where they lie, by AVX512-BF16: only the other
 // operand needs packing. Layouts of A and C tiles and exactness are those of bf16_tiles.h.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/ops/kernels/linalg/bf16_tiles.h"
 
 #include <algorithm>

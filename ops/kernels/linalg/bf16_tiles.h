@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products of a few bfloat16 tiles, by AMX or by AVX512-BF16: the inner loop of kernels that pack
 // their operands themselves.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/ops/kernels/linalg/amx_tiles.h"
 #include "pagefuse/ops/kernels/linalg/bf16_tiles_kernels.h"
 

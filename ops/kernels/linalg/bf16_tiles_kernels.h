@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The implementations of bf16_tiles.h, one for each unit.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the CPU offers beyond the SIMD targets that Highway chooses among: units for products of
 // bfloat16 and of bytes.
 #pragma once

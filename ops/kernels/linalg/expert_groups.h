@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products where every row of x has a matrix of its own among a few: the rows of each matrix are
 // multiplied together, so that a matrix is read once, and only if a row asks for it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products of 8-bit matrices, exact in int32: what MatMulInteger, QLinearMatMul, ConvInteger and
 // QLinearConv share.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // y = x * W and y = act(x * Wg) * (x * Wu) with packed bfloat16 weights.
 #pragma once
 

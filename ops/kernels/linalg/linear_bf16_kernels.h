@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The implementations of packed bfloat16 products: AMX tiles, AVX512-BF16 dot products, and Highway
 // for all other machines.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How kernels that make tiles of y store them. For files that use AVX-512 intrinsics.
 #pragma once
 

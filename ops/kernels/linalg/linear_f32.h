@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // y = x * W and y = act(x * Wg) * (x * Wu) with float32 weights as they lie in memory (a mapped
 // file): never packed or copied.
 #pragma once

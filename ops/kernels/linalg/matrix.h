@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Views of float32 matrices, as the linear kernels take them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // y = x * W^T with weights of 2, 4 or 8 bits, which stay so in memory and are decoded in registers.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the vector loops over integers of nbits_int8_*.cc share. For foreach_target.
 #if defined(PAGEFUSE_KERNELS_LINALG_NBITS_INT8_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PAGEFUSE_KERNELS_LINALG_NBITS_INT8_INL_H_

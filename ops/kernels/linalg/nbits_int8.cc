@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/ops/kernels/linalg/nbits_int8.h"
 
 #include <algorithm>

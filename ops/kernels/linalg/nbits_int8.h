@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // y = x * W^T with weights of 4 or 8 bits and activations rounded to 8: products of integers.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Many rows of x by a few of W in tiles of AMX-INT8; needs HasAmxInt8().
 #pragma once
 

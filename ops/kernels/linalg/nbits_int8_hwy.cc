@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #define HWY_WANT_AVX3_DL  // VNNI
 // A few rows: W goes by once, front to back.
 #include "pagefuse/ops/kernels/linalg/nbits_int8_hwy.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The vector loops of nbits_int8.cc.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #define HWY_WANT_AVX3_DL  // VNNI
 // Rows of x as integers.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #define HWY_WANT_AVX3_DL  // VNNI
 // Many rows: a part of W is laid out as tiles that stay in the first-level cache.
 #include <algorithm>

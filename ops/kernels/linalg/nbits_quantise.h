@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Weights become codes of 4 or 8 bits in blocks of 32.
 #pragma once
 

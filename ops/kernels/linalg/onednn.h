@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // oneDNN's matrix products, each on the thread that calls it: what several threads do at once is
 // for the worker pool alone to decide.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rounding of float32 weights and activations to bfloat16, into the layouts of the bf16 kernels.
 #pragma once
 

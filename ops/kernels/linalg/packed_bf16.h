@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Matrices of bfloat16 in the order in which products read them: blocks for matrix units and SIMD alike.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Streaming float32 products for few rows of x: each reads its part of W once, four rows of W side
 // by side.
 #pragma once

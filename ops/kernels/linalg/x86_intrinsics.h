@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // immintrin.h without the warnings that GCC 12 has of its own AVX-512 intrinsics (its bug 105593),
 // and the attribute of functions that use them.
 #pragma once

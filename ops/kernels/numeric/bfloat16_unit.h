@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether the processor rounds floats to bfloat16 by itself.
 #pragma once
 

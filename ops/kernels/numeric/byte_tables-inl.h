@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lookups of bytes in tables of 128: AVX512-VBMI. Include inside a file that hwy/foreach_target.h
 // recompiles. PF_HAS_BYTE_TABLES is 0 for other targets, and without HWY_WANT_AVX3_DL, which must
 // be defined where the file is compiled (CMakeLists.txt).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The lanes of a vector that a mask takes, stored one behind the other. Include inside a file that
 // hwy/foreach_target.h recompiles.
 #if defined(PAGEFUSE_KERNELS_NUMERIC_COMPRESS_TO_INL_H_) == defined(HWY_TARGET_TOGGLE)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Vector loads and stores of the number formats as float lanes, for kernels. Include inside a file
 // that hwy/foreach_target.h recompiles. Results equal the scalar conversions of small_float.h bit
 // for bit.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Conversion between a run of elements of any type and floats, for code that is no kernel's inner
 // loop. Memory of elements needs no alignment.
 #pragma once

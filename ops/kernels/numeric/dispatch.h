@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From a DataType to the C++ type of its elements, for templates.
 #pragma once
 

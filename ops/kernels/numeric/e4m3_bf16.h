@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // e4m3fn codes as bfloat16 words, for products whose factors may be in any common order.
 #pragma once
 

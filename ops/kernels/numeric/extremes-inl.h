@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Smallest and largest numbers of an array. Include inside a file that hwy/foreach_target.h
 // recompiles.
 #if defined(PAGEFUSE_KERNELS_NUMERIC_EXTREMES_INL_H_) == defined(HWY_TARGET_TOGGLE)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two vectors of floats from neighbouring elements of a type, at the least cost. Include inside a
 // file that hwy/foreach_target.h recompiles.
 #if defined(PAGEFUSE_KERNELS_NUMERIC_FLOAT_PAIRS_INL_H_) == defined(HWY_TARGET_TOGGLE)

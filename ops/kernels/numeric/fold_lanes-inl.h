@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All lanes of a vector made one: their sum, their largest. Of four vectors at once, in about the
 // instructions that one takes. Include inside a file that hwy/foreach_target.h recompiles; not
 // for HWY_SCALAR.

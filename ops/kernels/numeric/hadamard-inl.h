@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The Hadamard transform with vectors. Include inside a file that hwy/foreach_target.h recompiles.
 #if defined(PAGEFUSE_KERNELS_NUMERIC_HADAMARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PAGEFUSE_KERNELS_NUMERIC_HADAMARD_INL_H_

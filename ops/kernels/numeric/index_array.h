@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Indices as tensors hold them: int32 or int64.
 #pragma once
 

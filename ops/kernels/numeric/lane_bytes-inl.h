@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The low bytes of 32-bit lanes one behind the other. Include inside a file that
 // hwy/foreach_target.h recompiles.
 #if defined(PAGEFUSE_KERNELS_NUMERIC_LANE_BYTES_INL_H_) == defined(HWY_TARGET_TOGGLE)

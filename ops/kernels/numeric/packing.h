@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Elements narrower than a byte: how they lie in bytes.
 #pragma once
 

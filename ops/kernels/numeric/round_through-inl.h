@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RoundThrough (convert.h) in vectors. Include inside a file that hwy/foreach_target.h recompiles.
 #if defined(PAGEFUSE_KERNELS_NUMERIC_ROUND_THROUGH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PAGEFUSE_KERNELS_NUMERIC_ROUND_THROUGH_INL_H_

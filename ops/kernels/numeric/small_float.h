@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The floating-point formats narrower than float: their codes, exact scalar conversion, and value
 // types.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums whose order does not show in the result. Include inside a file that hwy/foreach_target.h
 // recompiles.
 #if defined(PAGEFUSE_KERNELS_NUMERIC_SUMS_INL_H_) == defined(HWY_TARGET_TOGGLE)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Highway's Tanh and Expm1 leave it to the compiler to fuse products and sums; so their results are
 // what they are where it does.
 #pragma GCC optimize("fp-contract=fast")

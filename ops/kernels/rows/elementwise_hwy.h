@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Float32 rows of elementwise ops with Highway.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Float32 functions on Highway vectors that Highway's own math library lacks, or has on part of the
 // range only. Per target: included once for each.
 #if defined(PAGEFUSE_KERNELS_ROWS_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)

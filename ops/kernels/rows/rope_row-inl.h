@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RotateRow and NormRow in vectors, and rows of the float types. Include inside a file that
 // hwy/foreach_target.h recompiles.
 #if defined(PAGEFUSE_KERNELS_ROWS_ROPE_ROW_INL_H_) == defined(HWY_TARGET_TOGGLE)

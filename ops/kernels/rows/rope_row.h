@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rotary embedding (RoFormer, arXiv 2104.09864) and RMS norm (arXiv 1910.07467) of one row, shared
 // by the ops that rotate.
 #pragma once

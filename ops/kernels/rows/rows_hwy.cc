@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is left over behind whole vectors is multiplied and added in plain C++, fused where the
 // target can.
 #pragma GCC optimize("fp-contract=fast")

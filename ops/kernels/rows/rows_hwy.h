@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Float32 rows of reductions and normalisations with Highway. Rows are contiguous, of any
 // alignment; where an op has an output row it may be the input row.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The k largest or smallest floats of a row, in order.
 #pragma once
 

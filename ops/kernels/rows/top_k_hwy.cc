@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/rows/top_k_hwy.cc"
 #include "pagefuse/ops/kernels/rows/top_k_hwy.h"

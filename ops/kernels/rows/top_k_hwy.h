@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The elements of a row that may be among its few best, by vectors.
 #pragma once
 

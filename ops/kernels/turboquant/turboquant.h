@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The TurboQuant kernels besides attention: calls in parsed form, plain and vectorised.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One query token against a segment of its sequence's keys in TurboQuant slots.
 #define HWY_WANT_AVX3_DL  // byte_tables-inl.h
 #undef HWY_TARGET_INCLUDE

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MergeAttnStates: joins two attention results over disjoint key sets by their log-sum-exps. Equals
 // vLLM's merge_attn_states (FlashInfer, arXiv 2501.01005, section 2.2).
 #include "pagefuse/ops/kernels/attention/merge_attn_states.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PagedAttention: attention of packed query tokens over their sequences' paged keys and values.
 // Ports, attributes and checks, shared by shape inference, validation, decomposition and kernels.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The second half of the body: mask, bias, softmax, values, outputs.
 
 #include "pagefuse/base/str_cat.h"

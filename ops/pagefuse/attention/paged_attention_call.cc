@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/ops/pagefuse/attention/paged_attention_call.h"
 
 #include <cmath>

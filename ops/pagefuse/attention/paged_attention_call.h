@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A call of PagedAttention, from its arguments to what kernels take.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What attributes of PagedAttention say of types and of ports that must be given.
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"

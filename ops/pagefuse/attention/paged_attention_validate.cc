@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks of PagedAttention's input values, before any kernel runs.
 
 #include "pagefuse/base/status_macros.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SinkAttention: attention under a mask that is added to the scores, with a score of each head that
 // takes probability and has no value (gpt-oss; DeepSeek-V4; arXiv 2309.17453).
 #include <string>

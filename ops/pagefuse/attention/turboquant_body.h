@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Nodes of TurboQuant slots in standard ops, for the decompositions of the ops over them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Slots of tokens through a block table, for the ops that read caches by request.
 #pragma once
 

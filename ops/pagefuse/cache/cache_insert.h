@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What PagedCacheInsert and RopeCacheInsert share: ports, checks, and the call of their kernels.
 #pragma once
 

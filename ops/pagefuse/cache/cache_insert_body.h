@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decomposition text of the cache inserts.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ports of a paged cache of keys and values, and what the attribute `kv_quant_mode` says of
 // them: types, sizes of rows, which scales there are.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CompressCacheInsert: where a token ends a compression window, the softmax-weighted sum of the
 // window's state, normed, rotated, quantised and put into the compressed cache. Equals vLLM's
 // compress_norm_rope_store (DeepSeek-V4).

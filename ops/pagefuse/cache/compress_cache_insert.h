@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the parts of CompressCacheInsert share: ports and attributes.
 #pragma once
 

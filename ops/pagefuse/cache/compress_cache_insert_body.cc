@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CompressCacheInsert in standard ONNX ops, as text.
 #include <functional>
 #include <numeric>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CompressorStateInsert: stores the step's keys and scores, the scores with the position embedding
 // of their window added, as compressor state. Equals vLLM's save_partial_states.
 #include "pagefuse/ops/kernels/inserts/compressor_state_insert.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The shell of an op that writes the rows of a step into their slots of a paged cache. An insert op
 // says what its rows are and how they are encoded; the check of its slots, the cache in memory, the
 // outputs that are that memory and the two kernels come from here.

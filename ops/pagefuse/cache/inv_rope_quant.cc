@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // InvRopeQuant: undoes the rotation of the attention output and quantises it in groups for the
 // grouped output projection. Equals vLLM's fused_inv_rope_fp8_quant.
 #include "pagefuse/ops/kernels/inserts/inv_rope_quant.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // KCacheDequantGather: decodes the last rows of each request from the paged cache of DeepSeek-V4's
 // latent attention into a bfloat16 workspace. Equals vLLM's dequantize_and_gather_k_cache.
 #include <algorithm>

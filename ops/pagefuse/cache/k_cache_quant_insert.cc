@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // KCacheQuantInsert: quantises the step's keys and puts them into the paged cache of DeepSeek-V4's
 // latent attention. Equals vLLM's quantize_and_insert_k_cache.
 #include <string>

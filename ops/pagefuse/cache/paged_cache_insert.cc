@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PagedCacheInsert: writes the step's keys and values into their slots of a paged cache, quantising
 // on the way. Equals vLLM's reshape_and_cache and its per-token-head variant.
 #include "pagefuse/ops/pagefuse/cache/paged_cache_insert.h"

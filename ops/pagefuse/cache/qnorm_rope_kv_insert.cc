@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // QNormRopeKvInsert: norm and rotation of the query, rotation and insert of the key row, for
 // DeepSeek-V4's latent attention. Equals vLLM's
 // fused_deepseek_v4_qnorm_rope_kv_rope_quant_insert and its two variants for full caches.

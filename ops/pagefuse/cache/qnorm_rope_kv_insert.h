@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ports of QNormRopeKvInsert, for the passes that choose the format of its cache.
 #pragma once
 

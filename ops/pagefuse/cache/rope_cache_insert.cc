@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RopeCacheInsert: per-head RMS norm of query and key (optional), RoPE, and the insert of key and
 // value into the paged cache, in one pass over the step's tokens. By definition the composition of
 // RMSNormalization, RotaryEmbedding and PagedCacheInsert, computed in float and rounded once.

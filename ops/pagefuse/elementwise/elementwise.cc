@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Elementwise: a chain of elementwise ops in one pass over memory. The node holds the chain as a
 // graph; its kernel runs the kernels of the graph's nodes on one tile after the other, so that what
 // lies between them stays in the cache, and every element is what it is without the chain.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chains of elementwise ops: the graph that a pagefuse.Elementwise node holds, checked, and as the
 // steps that its kernel runs on every tile.
 #pragma once

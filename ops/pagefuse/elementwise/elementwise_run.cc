@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a chain tile by tile: every node's own kernel, on a part of its operands.
 #include <algorithm>
 #include <cstddef>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cuts a broadcast into tiles that lie in one piece, in the output and in every operand.
 #pragma once
 

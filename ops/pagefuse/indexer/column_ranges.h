@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The column range that each row of an index score sees: ks[m] <= n < ke[m].
 #pragma once
 

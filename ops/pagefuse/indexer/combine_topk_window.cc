@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CombineTopKWindow: rows of the prefill workspace that each token attends to, compressed rows
 // first, then its sliding window. Equals vLLM's combine_topk_swa_indices (DeepSeek-V4).
 #include "pagefuse/ops/kernels/indexer/combine_topk_window.h"

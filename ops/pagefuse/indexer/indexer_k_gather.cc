@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // IndexerKGather: the indexer keys of whole requests out of their paged cache, one request behind
 // the other. Equals vLLM's cp_gather_indexer_k_quant_cache (DeepSeek-V3.2).
 #include <algorithm>

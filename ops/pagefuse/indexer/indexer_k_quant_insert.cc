@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // IndexerKQuantInsert: quantises the step's indexer keys and puts them into their paged cache.
 // Equals vLLM's indexer_k_quant_and_cache (DeepSeek-V3.2).
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // IndexerQRopeQuant: rotates and quantises the indexer's query and folds the scales into the head
 // weights. Equals vLLM's fused_indexer_q_rope_quant (DeepSeek-V4; with half-split pairs, V3.2).
 #include "pagefuse/ops/kernels/indexer/indexer_q_rope_quant.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // IndexerTopK: the top-k keys of each query by index score. Equals vLLM's top_k_per_row_prefill and
 // top_k_per_row_decode with a fixed order and tie rule.
 #include "pagefuse/ops/pagefuse/indexer/indexer_topk.h"

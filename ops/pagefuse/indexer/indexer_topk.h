@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The text of IndexerTopK's decomposition, for ops that choose keys by scores of their own.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MqaLogits: the index score of every key for every query, dense keys. Equals vLLM's
 // fp8_mqa_logits_triton (DeepSeek-V3.2 and V4).
 #include "pagefuse/ops/pagefuse/indexer/mqa_logits.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What MqaLogits, PagedMqaLogits and PagedIndexerTopK share: their kernels.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PagedIndexerTopK: the keys of a paged cache that each query chooses by index score. What
 // PagedMqaLogits and IndexerTopK do, but for the scores of the whole context, of which no more than
 // a few rows exist at a time.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PagedMqaLogits: the index score of every key for every query, keys in a paged cache. Equals
 // vLLM's fp8_paged_mqa_logits_triton (DeepSeek-V3.2 and V4).
 #include <string>

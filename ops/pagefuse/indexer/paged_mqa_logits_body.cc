@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PagedMqaLogits in standard ONNX ops. Every size comes from a shape, so that one text fits any
 // cache.
 #include "pagefuse/ops/pagefuse/indexer/paged_mqa_logits_body.h"

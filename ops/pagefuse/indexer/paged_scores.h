@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What ops of index scores over a paged cache share: PagedMqaLogits and PagedIndexerTopK.
 #pragma once
 

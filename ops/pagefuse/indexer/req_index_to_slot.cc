@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ReqIndexToSlot: token indices within requests to cache slots, or to rows of the prefill
 // workspace. Equals vLLM's triton_convert_req_index_to_global_index (DeepSeek-V3.2).
 #include <limits>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What TopKSlots and ReqIndexToSlot share: their kernels, and the checks of what is looked up.
 #pragma once
 

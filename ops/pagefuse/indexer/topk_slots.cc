@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TopKSlots: the top-k indices of each token to slots of the paged cache. Equals vLLM's
 // compute_global_topk_indices_and_lens (DeepSeek-V4).
 #include <limits>

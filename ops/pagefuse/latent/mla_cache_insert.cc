@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MlaCacheInsert: puts the step's latent rows and rotated key parts side by side into the paged
 // cache of multi-head latent attention. Equals vLLM's concat_and_cache_mla (auto, fp8_ds_mla).
 #include <string>

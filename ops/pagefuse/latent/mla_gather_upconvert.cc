@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MlaGatherUpconvert: decodes the fp8_ds_mla rows of whole requests into one bfloat16 workspace.
 // Equals vLLM's cp_gather_and_upconvert_fp8_kv_cache.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SparseMlaAttention: multi-query attention of packed query tokens over listed rows of a latent
 // cache, whose rows are keys and (their first elements) values. Ports, attributes and checks,
 // shared by shape inference, validation, decomposition and kernels.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/ops/pagefuse/latent/sparse_mla_attention_body.h"
 
 #include "absl/strings/str_format.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes SparseMlaAttention as the text of an ONNX function in standard ops.
 #pragma once
 

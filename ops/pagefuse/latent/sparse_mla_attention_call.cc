@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A call of SparseMlaAttention, from its arguments to what kernels take, and the checks of values.
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SparseMlaAttention in standard ONNX ops, as text: one function for each choice of attributes and
 // optional ports.
 #include <string>

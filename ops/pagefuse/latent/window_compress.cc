@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // WindowCompress: windows of rows summed into one row each, weighted by a softmax over the rows of
 // the window, column by column (the compressor of DeepSeek-V4, section 2.3 of its report).
 #include <algorithm>

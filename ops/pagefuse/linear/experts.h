@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What products with experts share: which expert each row asks for, and the attribute `repeat`, rows
 // of x that rows of y share.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The attributes `activation` and `limit` of gated products.
 #pragma once
 

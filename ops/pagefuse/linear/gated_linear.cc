@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GatedLinear: activation(x * w_gate) * (x * w_up), the first half of a gated MLP.
 #include "pagefuse/ops/pagefuse/linear/gated_linear.h"
 

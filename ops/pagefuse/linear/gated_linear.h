@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GatedLinear's ports, and its kernels for weights that are no plain numbers.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GroupedMatMul: each row of x times the matrix of its expert. The products of a mixture of experts
 // (MegaBlocks, arXiv 2211.15841, section 4; vLLM's fused_moe).
 #include <cstdint>

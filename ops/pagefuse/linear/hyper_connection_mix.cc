@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // HyperConnectionMix: how a layer reads from and writes to the streams of its residual, from the
 // logits of a token (manifold-constrained hyper-connections, arXiv 2512.24880).
 #include <algorithm>

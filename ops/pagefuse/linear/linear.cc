@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Linear: rows times a constant matrix of bfloat16.
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/kernels/linalg/linear_bf16.h"

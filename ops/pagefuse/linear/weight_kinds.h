@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Weights of Linear, GatedLinear and GroupedMatMul in the formats that their ports can say.
 #pragma once
 

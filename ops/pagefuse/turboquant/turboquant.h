@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the ops over TurboQuant slots share: attributes, checks of the cache and its tables.
 // Domain pagefuse, version 1. They equal vLLM's triton_turboquant_store,
 // triton_turboquant_decode_attention and _tq_full_dequant_kv.

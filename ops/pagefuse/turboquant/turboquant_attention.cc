@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TurboQuantAttention: causal attention over TurboQuant slots. Equals vLLM's
 // triton_turboquant_decode_attention; with query_start_loc, one call of it with a row a token.
 // Windows, soft caps and sinks, which that kernel ignores in silence, mean what they mean to

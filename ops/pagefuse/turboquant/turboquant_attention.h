@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TurboQuantAttention's ports, for whoever makes a node of it.
 #pragma once
 

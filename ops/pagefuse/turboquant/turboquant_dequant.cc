@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TurboQuantDequant: whole sequences of TurboQuant slots as float16. Equals vLLM's
 // _tq_full_dequant_kv and the inverse rotation that follows it.
 #include <string>

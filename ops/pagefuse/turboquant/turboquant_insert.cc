@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TurboQuantInsert: writes the step's keys and values into their TurboQuant slots. Equals vLLM's
 // triton_turboquant_store.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention wherever it stands in a graph, written out or as an op, read by element: which query,
 // key and value elements a result depends on, with what scale, and which keys it sees.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Declares the parts in which an attention is read: its scores, its query, and the op as a whole.
 #pragma once
 

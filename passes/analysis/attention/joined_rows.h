@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rows of earlier tokens and the new ones behind them, as a tensor of any layout holds them: with
 // axes in another order, as a part of one tensor of keys and values, or in another float type.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/passes/analysis/attention/last_axis_part.h"
 
 #include "pagefuse/passes/edit/axes.h"

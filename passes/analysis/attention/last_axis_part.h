@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds two values that are the two parts of a tensor [.., .., .., D] cut along its last axis, by
 // Split or by Slices.
 #pragma once

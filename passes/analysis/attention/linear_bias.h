@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads biases that grow from key to key by a slope of the head (ALiBi).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The index scores of sparse attention, read by element: rectified products of queries and keys,
 // summed over heads.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads which pairs of channels a subgraph rotates, element by element.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention that is written out with a sink: a score of each head beside those of the keys, which
 // takes probability and has no value.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/passes/analysis/attention/written_softmax.h"
 
 #include "pagefuse/passes/edit/graph_edit.h"

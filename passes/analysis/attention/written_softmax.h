@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A softmax over keys that is written out: powers of shifted scores, and their sum, by which the
 // powers are divided, or their product with the values.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sub-graphs read as functions of tensors: what computes some values from others, whatever stands
 // between, and what it gives on tensors of one's choice.
 #pragma once

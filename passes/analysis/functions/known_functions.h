@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The elementwise functions that are recognised by what they compute: encoding to number formats,
 // and decoding from them.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Intervals of numbers, and what arithmetic makes of them: what is proved of the elements of a
 // tensor of floats or integers.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What products, norms, attention and weights of few bits make of the ranges of their inputs.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What each op makes of the ranges of its inputs. It is private to number_ranges.cc.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which numbers the values of a graph hold, as far as the graph proves it: from constants, norms,
 // sigmoids and softmaxes on through products and sums. Rewrites that change what becomes of NaN, of
 // infinities or of signs ask here whether there are any.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decides whether two functions gave the same results, with the tolerance that formats and the
 // order of a sum leave open.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Elementwise functions of one tensor, read off the graph: `Cast(Clip(Round(x)))` of x, whatever
 // stands between.
 #pragma once

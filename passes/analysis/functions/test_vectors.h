@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes the test vectors on which two functions of tokens are compared: rows whose numbers have so
 // few bits that products and sums of two are exact and no order of evaluation matters, or all bits
 // of a half type, at magnitudes from the smallest to large ones.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Proves which lengths an axis can have under numpy's broadcast, wherever the graph runs.
 #pragma once
 

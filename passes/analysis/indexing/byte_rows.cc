@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/passes/analysis/indexing/byte_rows.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads numbers that are stored as bytes in a cache: where they lie, whatever shape the graph gives
 // the cache.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Conjunctions of inequalities, joined and negated.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Constants that show a band of keys to each query: triangles, and windows of them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads constant integer tensors as index forms: ranges, strided ranges, and their quotients and
 // remainders.
 #pragma once

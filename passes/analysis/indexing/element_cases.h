@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Elements that are one of a few numbers, each under conditions: what masks are made of, however they
 // are computed.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads bool tensors, and floats that hide scores, as conjunctions of inequalities.
 #include <algorithm>
 #include <cmath>

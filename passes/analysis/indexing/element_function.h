@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares numbers that are computed from bytes by evaluating them at points, whatever arithmetic
 // computes them.
 #pragma once

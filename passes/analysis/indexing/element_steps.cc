@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Nodes that move elements: where the element that one of them gives lies in its input.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums along an axis read as index forms: how many places fulfil a condition, or the few numbers of a
 // short axis.
 #include "pagefuse/base/str_cat.h"

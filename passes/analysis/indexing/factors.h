@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Splits a product of elements into its factors, so that scales may stand anywhere among them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Integers computed from the indices of an element: sums of axes, table entries, quotients and
 // remainders, in one form whatever the form. `table[b, n / 4] * 4 + n mod 4` is the same in
 // all.

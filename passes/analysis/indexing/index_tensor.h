@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Builds the nodes that compute an index form as a tensor.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Single elements of tensors, followed to where they come from: through transposes, views, slices
 // and gathers, which move elements but compute none. `Reshape(Gather(pool, table))[b, n, h, d]` is
 // `pool[table[b, n / 4], n mod 4, h, d]`, however an exporter writes it.

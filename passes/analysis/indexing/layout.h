@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes the views and transposes between the layout in which elements are stored and the layout
 // that an op expects.
 #pragma once

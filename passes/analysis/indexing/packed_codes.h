@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads codes of a few bits that are packed in bytes, one after the other, the lowest bits first.
 #pragma once
 

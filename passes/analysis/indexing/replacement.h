@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Replaces a subgraph that was read by element: all new nodes are built first, and removed again if
 // one cannot be built.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an attention mask means: the sub-graph that builds it is read as a predicate over (batch,
 // query, key) indices.
 #pragma once

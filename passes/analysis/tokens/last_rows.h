@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds where a graph picks the rows of last tokens, and checks what happens to these rows
 // afterwards.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rules for Gathers and scatters, which may index features but not tokens.
 #include <algorithm>
 

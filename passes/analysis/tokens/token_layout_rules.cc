@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rules for views, slices and joins over the token axis.
 #include <algorithm>
 

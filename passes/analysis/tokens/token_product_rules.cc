@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rules for matrix products: tokens may be rows (or columns) of one side, and are never summed
 // over.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Traces how the values of an exported decoder depend on the tokens of its batch: what may be
 // computed on packed tokens, and which node prevents it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Says what every op does to the axis that runs over tokens: one rule for each op, for TraceTokens.
 #pragma once
 

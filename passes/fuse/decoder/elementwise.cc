@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fuse-elementwise: fuses a chain of elementwise ops into one node that walks memory once.
 //
 //   x -- Pow -- Mul -- Add -- Tanh -- Mul -- y    =>    x -- pagefuse.Elementwise <body> -- y

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fuse-index-queries: the rotation of an indexer's queries, and the factors of its weights, become
 // one op beside the scores over its paged keys (DeepSeek-V3.2 and V4).
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fuse-paged-output: lets PagedAttention itself give the type to which its result is cast or
 // quantised, so that it is rounded once.
 //

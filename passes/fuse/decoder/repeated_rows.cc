@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fuse-repeated-rows: removes the copies of rows that are made for each of their experts;
 // GroupedMatMul reads the rows where they are.
 //

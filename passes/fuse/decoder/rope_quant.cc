@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fuse-rope-quant: fuses norms and rotation of query and key, quantisation, and the insert into the
 // paged cache into one op, so that each new row is read once and written once.
 //

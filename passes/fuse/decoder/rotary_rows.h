@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes cosines and sines as the fused ops take them: one row for each token of the step.
 #pragma once
 

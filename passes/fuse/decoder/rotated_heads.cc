@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // rotated-heads: splits rows into heads before they are rotated, as the op that fuses rotation and
 // cache insert takes them.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fuse-sink-attention: fuses attention with sinks into pagefuse.SinkAttention, where no paged op
 // fused it.
 //

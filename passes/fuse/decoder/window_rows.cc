@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fuse-window-rows: the norm and rotation of the query, and the rotation and insert of the row that
 // is key and value of a window (DeepSeek-V4), become one op.
 //

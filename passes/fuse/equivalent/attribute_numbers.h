@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds the constants of a subgraph that may be attributes of the op that it computes. It is
 // private to the fusions by test vectors.
 #pragma once

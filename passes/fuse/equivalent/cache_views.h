@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Converts between the layouts in which graphs hold caches and those that ops take. It is private
 // to the fusions by test vectors.
 #pragma once

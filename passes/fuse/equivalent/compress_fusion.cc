@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fuses CompressCacheInsert wherever a graph pools windows of rows, norms, rotates, quantises and
 // writes them: from a paged state, or from the rows of one sequence in a prefill, which are the
 // state of one block.

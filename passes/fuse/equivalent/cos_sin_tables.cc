@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/passes/fuse/equivalent/cos_sin_tables.h"
 
 #include "absl/strings/str_replace.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the forms in which graphs hold cosines and sines, and makes of each the table that the ops
 // take. It is private to the fusions by test vectors.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fuse-equivalent: fuses ops of sparse attention, compressed caches and their indexer wherever a
 // subgraph gives the same results on test vectors, whatever nodes it consists of (fusion_search.h).
 #include "pagefuse/base/status_macros.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parts that the fusions by test vectors share: ports, the texts around an op, addresses of rows in
 // caches. It is private to them.
 #pragma once

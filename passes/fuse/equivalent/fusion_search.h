@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fusions found by what is computed: an op's ports are looked for above a value that may be its
 // output, and the nodes between are compared with the op on numbers that tell it from any other
 // function (analysis/functions/test_vectors.h). How the nodes spell it does not matter.

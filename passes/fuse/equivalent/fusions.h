@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The fusions by test vectors, one for each op: each looks at a value that may be the output of the
 // op, and puts the op in if it is. It is private to fuse_equivalent.cc and the files that define the
 // fusions.

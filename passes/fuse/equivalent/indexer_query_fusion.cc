@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fuses IndexerQRopeQuant wherever a graph computes its results.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fuses InvRopeQuant wherever a graph computes its results.
 #include <algorithm>
 #include <optional>

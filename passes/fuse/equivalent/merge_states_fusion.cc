@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fuses MergeAttnStates wherever a graph merges two results of attention by their log-sum-exps.
 #include <algorithm>
 

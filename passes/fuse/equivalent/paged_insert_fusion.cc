@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fuses PagedCacheInsert wherever a graph quantises rows of keys and values and writes them by
 // slot.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fuses QNormRopeKvInsert wherever a graph norms and rotates queries and rotates, quantises and
 // writes the rows of keys.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fusions that read rows of whole requests from paged caches, decoded or as they are:
 // KCacheDequantGather, MlaGatherUpconvert, IndexerKGather.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fusions that make lists of rows that tokens attend to: ReqIndexToSlot, CombineTopKWindow.
 #include <algorithm>
 #include <random>

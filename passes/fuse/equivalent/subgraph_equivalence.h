@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a subgraph and its candidate replacements on the same test vectors and compares the results.
 // It is private to fusion_search.cc.
 #pragma once

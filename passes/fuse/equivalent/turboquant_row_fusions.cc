@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fusions of TurboQuantInsert and TurboQuantDequant, which write rows of keys and values to
 // TurboQuant slots and read whole sequences from them.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads which keys a row of queries sees and says it in the terms of a paged attention: sequence
 // lengths, causality, a window.
 #pragma once

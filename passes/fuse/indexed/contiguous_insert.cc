@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fuse-contiguous-insert: new keys and values scattered into contiguous caches by position become
 // one PagedCacheInsert, where a block is the rows of one sequence and head.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Builds a SparseMlaAttention, also for attention in which a token sees the rows of its whole
 // sequence through a block table.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fuse-indexer-topk: fuses the selection of the top-k columns of each row of scores within its
 // range, counted from the begin of the range, into IndexerTopK.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/passes/fuse/indexed/latent_rows.h"
 
 #include "pagefuse/base/status_macros.h"

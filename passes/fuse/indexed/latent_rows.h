@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads rows of a latent cache: the format in which they are stored, and which of them a token
 // attends to.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The base of passes that fuse attention and scores which are read by element, one at a time.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fuse-index-logits: fuses the rectified scores of an indexer, over dense keys or a paged cache of
 // bytes, into MqaLogits or PagedMqaLogits. The scores are read by element (logits_match.h).
 

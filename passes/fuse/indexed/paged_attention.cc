@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fuse-paged-attention: attention over the rows of a cache, with their dequantisation, becomes
 // PagedAttention. The match is read by element (analysis/attention/attention_match.h), so that neither the way in
 // which rows are gathered, repeated and scaled nor that in which the mask is computed matters.

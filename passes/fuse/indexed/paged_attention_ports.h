@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes the inputs of a PagedAttention from attention that was read by element, and brings its
 // result to the layout of the original.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads index scores over a paged cache as the inputs of PagedMqaLogits.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads keys and values as rows of a cache: where the elements that an attention reads are stored,
 // and in what format.
 #pragma once

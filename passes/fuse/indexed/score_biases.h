@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads what a paged attention adds to its masked scores: ALiBi (arXiv 2108.12409), and a bias
 // among the queries of a sequence.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fuse-sparse-mla: attention over listed rows of a latent cache, of which the first elements are
 // the values, becomes SparseMlaAttention. The match is read by element.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fuse-topk-slots: fuses the lookup of positions within a request in its block table, which gives
 // slots of a paged cache, into TopKSlots.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention over rows of 4 bits behind a Hadamard transform: keys and values are multiplied as they
 // are stored, queries are transformed before the attention, and its result is transformed back.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fuse-turboquant-attention: fuses attention over a cache that the graph decodes itself, keys from
 // a codebook with their norm, values from codes with a scale and a zero of float16, into
 // TurboQuantAttention. Attention is read by element; 4-bit codes and float16 are recognised by what

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The scales of fp8_per_tensor, layer by layer.
 #pragma once
 

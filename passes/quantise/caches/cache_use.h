@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A layer's cache that is to be stored in another format, and what every such rewrite needs.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Paged caches of latent rows, and of the index keys by which a token chooses among them, in fewer
 // bits an element.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // quantise-kv-cache: the paged cache is stored in fewer bits an element: rows of codes with scales
 // (row_cache.h), slots of codes of keys and values (slot_cache.h), or latent rows and index keys
 // (latent_cache.h), layer by layer.

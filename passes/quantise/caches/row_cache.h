@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A paged cache of rows in fewer bits an element, with the format's scales.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A paged cache of TurboQuant slots, which hold keys and values of a token together.
 #pragma once
 

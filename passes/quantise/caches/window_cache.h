@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Paged caches of DeepSeek-V4 in fewer bits an element: the rows of a sliding window and of
 // compressed windows, that one attention reads, and compressed index keys.
 #pragma once

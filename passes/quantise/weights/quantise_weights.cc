@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // quantise-weights: constant matrices of products and tables get a format of weights
 // (weight_format.h). As rows of bfloat16:
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Constant matrices in a format of weights, and the ops that read them so.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A constant matrix as codes in blocks of 32 along what products sum over.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Nodes whose constant matrices can be stored in a format of weights.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loads the rules of the pipeline that are text files, which are embedded into the library when it
 // is built.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parses the head of an op as text: its name, attributes and typed ports.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ops as text: the function that says what an op computes, with typed ports. It is the op's body, so
 // that shapes, types, an oracle and what other runtimes run come from it.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Describes one rewrite of a pipeline: its number, its place, and what became of the numbers.
 #pragma once
 

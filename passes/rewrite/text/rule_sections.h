@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Splits a file of rules and ops into its parts, as views into the file's text.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rules as text: a file of patterns, conditions and replacements, as docs/adding_a_fusion.md shows.
 //
 //   # What it is about, which becomes the rule's description.

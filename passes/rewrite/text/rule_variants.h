@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lists the variants of a rule's pattern: every choice among its parts.
 #pragma once
 

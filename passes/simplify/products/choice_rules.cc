@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rules for selections and powers that exporters compute by other ops.
 #include <array>
 #include <cmath>

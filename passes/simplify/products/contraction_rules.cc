@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rules for products and softmaxes that are written out, or computed between views that undo each
 // other.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Replaces Einsum by products and sums: operands are transposed to the order of the result, summed
 // labels are the inner axis of a MatMul, and where no label belongs to one operand alone,
 // elementwise products are summed.

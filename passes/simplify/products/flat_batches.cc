@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keeps heads as an axis of their own where a graph flattens them into the batch, [B, H, m, k] as
 // [B * H, m, k]: in products of three axes, as PyTorch's bmm and baddbmm have them, and in
 // elementwise ops between two such views.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 
 #include "pagefuse/ops/infer/exact_integers.h"
 #include "pagefuse/ops/kernels/numeric/convert.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // simplify-products: recognises products, sums and selections that are computed by other ops. The
 // numbers are the same but for the order of sums and the sign of a zero.
 #include "pagefuse/passes/simplify/products/product_rules.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums of values by a softmax that are scaled as a sink would scale them.
 //
 //   p = Softmax (x)      y = MatMul (p, v) * Sigmoid (ReduceLogSumExp (x) - sink)

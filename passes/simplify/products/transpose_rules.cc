@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Moves Transposes around elementwise ops, where this leaves fewer of them: the ops are computed in
 // another layout.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Merges what is computed head by head, or part by part along an axis, and concatenated again into
 // one computation over all parts:
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* pagefuse/plugin.h: what a shared object says that adds ops, rules and kernels to pagefuse.
  *
  * A plug-in is C (or anything that speaks C): no symbol of pagefuse is linked, no C++ crosses. It

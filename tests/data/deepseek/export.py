@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Exports small DeepSeek-V2 and V3 decoders of random weights as PyTorch's TorchScript exporter writes them.
 
     export.py FOLDER

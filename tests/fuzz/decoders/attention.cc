@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention of random decoders, written out in several ways or as the op.
 #include <cmath>
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A decoder that the differential fuzzer runs: a model, and what its inputs and outputs are.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The differential mode of model_fuzz: random decoders, as they were exported against fused and
 // paged.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A random decoder while it is written: its graph, its sizes, and the inputs that it has so far.
 #pragma once
 

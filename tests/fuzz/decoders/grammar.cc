@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The grammar: every feature of a random decoder and its options.
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The oracle of the differential fuzzer: a decoder as it was exported, against what the passes make
 // of it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Verdicts on decoders that are found in a process of their own.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The end of random decoders: which rows become logits, and in what form.
 #include "decoder_text.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Masks of attention in random decoders: causal, windows, padding, in every form that broadcasts.
 #include <limits>
 

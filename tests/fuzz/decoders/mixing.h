@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What may stand between the layers of a random decoder: ops that mix tokens, and ops that look
 // like it and do not.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ops that mix tokens, or sequences of the batch, or count them.
 #include "decoder_text.h"
 #include "mixing.h"

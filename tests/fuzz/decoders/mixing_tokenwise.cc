@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ops that work on each token alone, many of which look otherwise.
 #include <functional>
 #include <numeric>

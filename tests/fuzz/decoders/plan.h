@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a random decoder is made of: one option of every feature of the grammar.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Positions of random decoders: how they are computed, and what they become.
 #include <cmath>
 #include <numeric>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A graph in the text form, written node by node.
 #pragma once
 

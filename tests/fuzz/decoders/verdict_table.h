@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a run of the differential fuzzer comes to: counts, and what was found made plain.
 #pragma once
 

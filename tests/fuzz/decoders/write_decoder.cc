@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The decoder of a plan, from embedding to logits.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A decoder as it was exported: what a paged one must give.
 #pragma once
 

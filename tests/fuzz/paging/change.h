@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Changes of a decoder in one place, after which it means something else, mostly. What is changed
 // is a valid graph or does not run; which of them the fuzzer finds out.
 #pragma once

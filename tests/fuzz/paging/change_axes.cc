@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Other axes of the same ranks.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pasts and presents that belong to others, that are scaled, read twice or not at all.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rows at other places along the sequence, and rows that see other rows.
 #include <cstdint>
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // More terms: on scores, positions, masks and rows; and numbers at the ends of what passes probe.
 #include <cmath>
 #include <limits>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Values through other types: what wraps, rounds, or has no sign.
 #include "change_parts.h"
 

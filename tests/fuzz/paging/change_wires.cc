@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Nodes that read other values, outputs more, inputs more.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The oracle of the fuzzer of paging: a decoder with pages against the same one as it was exported.
 #pragma once
 

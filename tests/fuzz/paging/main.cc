@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // paging_fuzz: decoders that mean something else in one place, with pages against as they are.
 //
 //   paging_fuzz [--seconds N] [--seed S] [--count K] [--out DIR] [--unchanged] [--no-shrink]

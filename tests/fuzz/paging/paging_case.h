@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A case of the fuzzer of paging: all of it follows from its seed, and from the files that there
 // are.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The fuzzer of paging: changed decoders with pages against the same as they were exported.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tells rounding from another function.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes a case that shows a finding plain.
 #pragma once
 

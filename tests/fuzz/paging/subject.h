@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the fuzzer of paging changes: random decoders, and exports.
 #pragma once
 

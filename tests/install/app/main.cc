@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An application outside the source tree: loads a model given by path, generates four tokens,
 // prints them.
 #include <cstdio>

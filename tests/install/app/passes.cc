@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An author of passes outside the source tree: a rule and a pass of their own run over a model given by
 // path, which then gives the same numbers as before.
 #include <cstdio>

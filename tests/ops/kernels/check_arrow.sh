@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Usage: check_arrow.sh BUILD_DIR. Fails unless a kernel's source compiles without, and does not compile with, an include of what lies
 # above the layer.
 set -uo pipefail

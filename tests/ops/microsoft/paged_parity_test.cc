@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PagedAttention and GroupQueryAttention of com.microsoft mean the same: over the same rows they
 // give the same output and cache, whatever blocks the rows lie in.
 #include <algorithm>

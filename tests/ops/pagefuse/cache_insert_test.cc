@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PagedCacheInsert and RopeCacheInsert beyond golden data: every kernel against the row codec of
 // the cache format, against a twin in double, and against each other.
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CompressCacheInsert and QNormRopeKvInsert against twins in double, at published sizes.
 #include <algorithm>
 #include <cmath>

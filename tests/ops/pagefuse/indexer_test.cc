@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parts of the indexer ops that case tables do not reach: what is not written, every code,
 // every divisor, selection against sorting.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ops of DeepSeek's caches together: what is put in comes back out, and a row of NaN or
 // infinity stays alone.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What must not change a sequence's result: the batch around it, threads, chunks of its prompt,
 // values it does not see.
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random calls of PagedAttention, for tests: queries, caches in any format, tables and extras.
 #pragma once
 

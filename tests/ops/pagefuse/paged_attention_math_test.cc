@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The exponential and hyperbolic tangent of the softmax, against double precision.
 #include <bit>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PagedAttention on random batches: the vector kernel against the reference on every SIMD target,
 // the reference against the decomposition, and what a batch must not change.
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decoding with 16-bit queries over caches of at most 8 bits, for which kernels may multiply 16-bit
 // words.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RopeCacheInsert against a twin in double, and against PagedCacheInsert where it rotates nothing.
 #include <cmath>
 #include <random>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SparseMlaAttention on random calls: vector kernels, with and without tiles, against the reference
 // with the tolerances of the op, and what must not change a result.
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random calls of SparseMlaAttention, for tests.
 #pragma once
 

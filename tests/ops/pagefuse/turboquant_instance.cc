@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "turboquant_instance.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random calls of the TurboQuant ops, for tests: rows, slots, tables.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The TurboQuant ops together: every mix of bits, and what the format loses.
 #include <algorithm>
 #include <cmath>

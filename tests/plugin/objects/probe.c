@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A plug-in that tries all that the header offers, and fails by name where it is not as documented. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Plug-ins that are wrong in one way each: -DWRONG_<way>. */
 #include <stdlib.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A library of custom ops in plain C, compiled with ONNX Runtime's own header: it knows nothing of pagefuse.
  *
  * third.party.c.Affine: y = a * x + b for floats, `a` an attribute, `b` an optional input of one element.

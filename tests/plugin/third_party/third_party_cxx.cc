@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A library of custom ops with ONNX Runtime's own header for C++, compiled with nothing of pagefuse: ops
 // made of functions and structs, ops made of classes, and errors that are thrown.
 #define ORT_API_MANUAL_INIT

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A library of custom ops for ONNX Runtime as a third party writes one: it knows the C API and
 // nothing of pagefuse, neither its headers nor its libraries. In the manner of C: no object of its
 // needs a constructor, and nothing is thrown.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Libraries of custom ops that are wrong, each in the way that a macro WRONG_... names.
 #include "plugin/ort/ort_abi.h"
 

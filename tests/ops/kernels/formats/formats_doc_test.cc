@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The examples of docs/formats.md hold.
 #include <cmath>
 #include <fstream>

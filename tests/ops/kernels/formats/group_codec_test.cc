@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Groups and grouped rows in vectors against the scalar definition, on every SIMD target.
 #include <cmath>
 #include <cstring>

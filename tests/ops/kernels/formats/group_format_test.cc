@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Scales of groups against exact arithmetic, rows against bytes worked out by hand, and where rows
 // lie in a block.
 #include "pagefuse/ops/kernels/formats/group_format.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Packing with vectors against PackBits, on every SIMD target.
 #include <random>
 #include <vector>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The vector codecs against the scalar definition, byte for byte, on every SIMD target.
 #include <cmath>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The vector codecs of TurboQuant slots against the scalar definition, on every SIMD target.
 #include <cmath>
 #include <random>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TurboQuant slots: the quantiser's levels, the layout, and what every code means.
 #include "pagefuse/ops/kernels/formats/turboquant_format.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Inputs and oracles of the tests of matrix products.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // oneDNN's products in tiles, and that its own threads never come into being.
 #include "pagefuse/ops/kernels/linalg/onednn.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Extremes, the Hadamard transform and rounding of rows against plain loops, on every SIMD target.
 #include <algorithm>
 #include <array>
