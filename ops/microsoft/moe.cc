@@ -133,7 +133,7 @@ class GroupedProducts {
   // y [tokens * k, n]: row r is made of row r / repeat of x.
   absl::Status Run(int product, const float* x, int64_t repeat, float* y) {
     const int64_t n = moe_.columns(product);
-    const GroupedRows rows{x, repeat, y, product == 1 ? moe_.inter : moe_.hidden, n};
+    const ExpertRows rows{x, repeat, y, product == 1 ? moe_.inter : moe_.hidden, n};
     PF_RETURN_IF_ERROR(GroupedProduct(
         groups_, rows,
         [&](int64_t expert, const RowsView& from, const OutputView& to, Scratch& memory) {

@@ -27,37 +27,12 @@ struct LayerBytes {
 };
 using Layers = std::map<int, LayerBytes>;
 
-// The node with the matrix that gives the logits, which the nearest layer would take up.
-const Node* HeadOf(const Graph& graph) {
-  constexpr int kMostSteps = 16;  // of casts and views behind it
-  const Value* value = graph.outputs().empty() ? nullptr : graph.outputs()[0];
-  for (int step = 0; step < kMostSteps && value != nullptr; ++step) {
-    const Node* node = value->producer();
-    if (node == nullptr || node->num_inputs() == 0) return nullptr;
-    for (const Value* input : node->inputs()) {
-      const Tensor* weight = input == nullptr ? nullptr : input->initializer();
-      if (weight != nullptr && weight->rank() >= 2) return node;
-    }
-    value = node->input(0);
-  }
-  return nullptr;
-}
-
-// The table of embeddings is looked up by the ids of tokens.
-bool ReadsTokens(const Node& node) {
-  return std::ranges::any_of(node.inputs(), [](const Value* input) {
-    return input != nullptr && input->name() == "input_ids";
-  });
-}
-
 // Weights belong to the layer of the first node that reads them; -1 is for what is in none.
 void AddWeights(const Graph& graph, const LayerReport& report, Layers& layers) {
   std::set<const Value*> counted;
-  const Node* head = HeadOf(graph);
   for (const auto& node : graph.nodes()) {
     const auto found = report.nodes.find(node.get());
-    const bool outside = found == report.nodes.end() || node.get() == head || ReadsTokens(*node);
-    const int layer = outside ? -1 : found->second;
+    const int layer = found == report.nodes.end() ? -1 : found->second;
     for (const Value* input : node->inputs()) {
       if (input == nullptr || input->initializer() == nullptr) continue;
       if (counted.insert(input).second) layers[layer].weights += input->initializer()->byte_size();

@@ -17,7 +17,7 @@ constexpr int kGatheredX = 14;
 constexpr int kGatheredY = 15;
 
 absl::Status RunGroup(const ExpertGroups& groups, const ExpertGroups::Group& group,
-                      const GroupedRows& rows, const ExpertProduct& product, Scratch& scratch) {
+                      const ExpertRows& rows, const ExpertProduct& product, Scratch& scratch) {
   const int64_t* order = groups.order.data() + group.begin;
   const auto x_row = [&](int64_t i) { return rows.x + order[i] / rows.repeat * rows.k; };
   if (group.size() == 1) {
@@ -57,7 +57,7 @@ ExpertGroups GroupByExpert(std::span<const int64_t> experts, int64_t num_experts
   return result;
 }
 
-absl::Status GroupedProduct(const ExpertGroups& groups, const GroupedRows& rows,
+absl::Status GroupedProduct(const ExpertGroups& groups, const ExpertRows& rows,
                             const ExpertProduct& product, Scratch& scratch) {
   if (rows.k * rows.n >= kLargeMatrix || groups.groups.size() < 2) {
     for (const ExpertGroups::Group& group : groups.groups) {

@@ -33,7 +33,7 @@ ExpertGroups GroupByExpert(std::span<const int64_t> experts, int64_t num_experts
 using ExpertProduct = std::function<absl::Status(int64_t expert, const RowsView& x,
                                                  const OutputView& y, Scratch& scratch)>;
 
-struct GroupedRows {
+struct ExpertRows {
   const float* x = nullptr;  // row r of y is made of row r / repeat of x [rows / repeat, k]
   int64_t repeat = 1;
   float* y = nullptr;  // [rows, n]
@@ -42,7 +42,7 @@ struct GroupedRows {
 
 // Every row of y by the product of its expert. Large matrices come one after the other, each with
 // all threads; small ones a thread each. The first error is returned.
-absl::Status GroupedProduct(const ExpertGroups& groups, const GroupedRows& rows,
+absl::Status GroupedProduct(const ExpertGroups& groups, const ExpertRows& rows,
                             const ExpertProduct& product, Scratch& scratch);
 
 }  // namespace pagefuse
