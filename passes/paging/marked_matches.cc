@@ -9,8 +9,8 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
-#include "pagefuse/passes/edit/head_order.h"
 #include "pagefuse/passes/edit/graph_edit.h"
+#include "pagefuse/passes/edit/head_order.h"
 #include "pagefuse/passes/pass.h"
 #include "pagefuse/passes/recognise/recognise.h"
 

@@ -17,10 +17,10 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
-#include "pagefuse/passes/edit/head_order.h"
 #include "pagefuse/passes/analysis/indexing/broadcast_proof.h"
 #include "pagefuse/passes/edit/graph_builder.h"
 #include "pagefuse/passes/edit/graph_edit.h"
+#include "pagefuse/passes/edit/head_order.h"
 #include "pagefuse/passes/edit/match_failure.h"
 #include "pagefuse/passes/edit/ports.h"
 #include "pagefuse/passes/function_pass.h"
