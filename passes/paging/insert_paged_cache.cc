@@ -308,16 +308,16 @@ class PagedCacheInserter {
                              {Dim(use.latent->selection->size)});
     }
     const Group& group = GroupOf(use);
-    const LatentRows rows = AttendLatentRows(builder, *use.node, *use.latent,
-                                             {.cache = cache,
-                                              .index_cache = index_cache,
-                                              .block_size = block_size_,
-                                              .slot_mapping = group.slot_mapping,
-                                              .block_table = group.block_table,
-                                              .seq_lens = seq_lens_,
-                                              .query_start_loc = query_start_loc_,
-                                              .owners = &owners_},
-                                             scale);
+    const AttendedRows rows = AttendLatentRows(builder, *use.node, *use.latent,
+                                               {.cache = cache,
+                                                .index_cache = index_cache,
+                                                .block_size = block_size_,
+                                                .slot_mapping = group.slot_mapping,
+                                                .block_table = group.block_table,
+                                                .seq_lens = seq_lens_,
+                                                .query_start_loc = query_start_loc_,
+                                                .owners = &owners_},
+                                               scale);
     AddCacheOutput(rows.cache, layer, "latent");
     if (rows.index_cache) AddCacheOutput(rows.index_cache, layer, "index_key");
     return rows.attention;

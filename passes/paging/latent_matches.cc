@@ -287,8 +287,9 @@ ChosenRows ChooseRows(GraphBuilder& builder, const KeySelection& selection,
 
 }  // namespace
 
-LatentRows AttendLatentRows(GraphBuilder& builder, const Node& attention, const LatentMatch& match,
-                            const LatentCacheInputs& inputs, float scale) {
+AttendedRows AttendLatentRows(GraphBuilder& builder, const Node& attention,
+                              const LatentMatch& match, const LatentCacheInputs& inputs,
+                              float scale) {
   Value* latent = builder.Reshape(match.latent, {-1, match.latent_size});
   Value* k_pe = builder.Reshape(match.k_pe, {-1, match.rope_size});
   Value* cache =
@@ -298,7 +299,7 @@ LatentRows AttendLatentRows(GraphBuilder& builder, const Node& attention, const 
   std::vector<Value*> ports(kSparseMlaIn["query_start_loc"] + 1);
   ports[kSparseMlaIn["q"]] = query;
   ports[kSparseMlaIn["kv_cache"]] = cache;
-  LatentRows result{.cache = cache};
+  AttendedRows result{.cache = cache};
   if (match.selection) {
     const ChosenRows chosen = ChooseRows(builder, *match.selection, inputs);
     ports[kSparseMlaIn["indices"]] = chosen.slots;

@@ -58,14 +58,15 @@ struct LatentCacheInputs {
   Value* query_start_loc = nullptr;
   const TokenOwners* owners = nullptr;  // of a selection
 };
-struct LatentRows {
+struct AttendedRows {
   Value* cache = nullptr;        // with the new rows
   Value* index_cache = nullptr;  // likewise
   Node* attention = nullptr;
 };
 // The packed form, in place of `attention`: MlaCacheInsert, then SparseMlaAttention [T, H, L]; with
 // a selection, over the rows that IndexerTopK takes by the scores of PagedMqaLogits.
-LatentRows AttendLatentRows(GraphBuilder& builder, const Node& attention, const LatentMatch& match,
-                            const LatentCacheInputs& inputs, float scale);
+AttendedRows AttendLatentRows(GraphBuilder& builder, const Node& attention,
+                              const LatentMatch& match, const LatentCacheInputs& inputs,
+                              float scale);
 
 }  // namespace pagefuse

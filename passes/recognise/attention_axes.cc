@@ -131,7 +131,7 @@ class AxesFormer {
   }
 
   // The product of two tensors that scores are computed from, element by element.
-  std::optional<Product> FindProduct(const Element& scores, int steps) {
+  std::optional<SummedProduct> FindProduct(const Element& scores, int steps) {
     const Element source = reader_.Source(scores);
     if (!source.producer() || steps == 0) return std::nullopt;
     if (source.From("MatMul")) return ProductOf(reader_, source);
@@ -235,7 +235,7 @@ class AxesFormer {
   IndexingAnalysis reader_;
   GraphBuilder builder_;
   Element result_, weights_, query_, key_, value_;
-  std::optional<Product> sum_of_;
+  std::optional<SummedProduct> sum_of_;
   IndexSymbolPtr channel_, d_;
   Axes axes_;
 };

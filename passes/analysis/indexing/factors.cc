@@ -87,7 +87,7 @@ class FactorReader {
 };
 
 // The dims of a MatMul operand's summed axis.
-std::optional<Product> MatMulOf(IndexingAnalysis& reader, const Element& element) {
+std::optional<SummedProduct> MatMulOf(IndexingAnalysis& reader, const Element& element) {
   const Node& node = *element.producer();
   Value* left = node.input(0);
   Value* right = node.input(1);
@@ -110,11 +110,11 @@ std::optional<Product> MatMulOf(IndexingAnalysis& reader, const Element& element
   Element b{right, batch(right_rank)};
   b.at.push_back(IndexExpr::Of(summed));
   b.at.push_back(element.at[rank - 1]);
-  return Product{std::move(a), std::move(b), summed};
+  return SummedProduct{std::move(a), std::move(b), summed};
 }
 
 // Two factors, no label twice in one, one label summed.
-std::optional<Product> EinsumOf(IndexingAnalysis& reader, const Element& element) {
+std::optional<SummedProduct> EinsumOf(IndexingAnalysis& reader, const Element& element) {
   const Node& node = *element.producer();
   std::string equation = StringOr(node, "equation", "");
   equation.erase(std::remove(equation.begin(), equation.end(), ' '), equation.end());
@@ -122,7 +122,7 @@ std::optional<Product> EinsumOf(IndexingAnalysis& reader, const Element& element
   if (sides.size() != 2 || node.num_inputs() != 2) return std::nullopt;
   const std::vector<std::string> terms = absl::StrSplit(sides[0], ',');
   if (terms.size() != 2 || sides[1].size() != element.at.size()) return std::nullopt;
-  Product product;
+  SummedProduct product;
   Element* operands[] = {&product.left, &product.right};
   for (int i = 0; i < 2; ++i) {
     operands[i]->value = node.input(i);
@@ -146,10 +146,10 @@ std::optional<Product> EinsumOf(IndexingAnalysis& reader, const Element& element
 }
 
 // ReduceSum of an elementwise product along one axis.
-std::optional<Product> ReducedProductOf(IndexingAnalysis& reader, const Element& element) {
+std::optional<SummedProduct> ReducedProductOf(IndexingAnalysis& reader, const Element& element) {
   const auto reduced = ReducedBy(*element.producer(), reader.contents());
   if (!reduced) return std::nullopt;
-  Product product;
+  SummedProduct product;
   product.summed = reader.NewAxis(reduced->length);
   const Element factors = reader.Source(reduced->At(element, IndexExpr::Of(product.summed)));
   if (!factors.From("Mul")) return std::nullopt;
@@ -179,9 +179,9 @@ Factors FactorsOf(IndexingAnalysis& reader, const Element& element, Casts casts)
   return factors.factors();
 }
 
-std::optional<Product> ProductOf(IndexingAnalysis& reader, const Element& unresolved) {
+std::optional<SummedProduct> ProductOf(IndexingAnalysis& reader, const Element& unresolved) {
   const Element element = reader.Source(unresolved);
-  std::optional<Product> product;
+  std::optional<SummedProduct> product;
   if (element.From("MatMul")) product = MatMulOf(reader, element);
   if (element.From("Einsum")) product = EinsumOf(reader, element);
   if (element.From("ReduceSum")) return ReducedProductOf(reader, element);

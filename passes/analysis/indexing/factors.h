@@ -23,11 +23,11 @@ enum class Casts { kFollow, kKeep };
 Factors FactorsOf(IndexingAnalysis& reader, const Element& element, Casts casts = Casts::kFollow);
 
 // A sum over one axis of products: MatMul, or Einsum of two factors.
-struct Product {
+struct SummedProduct {
   Element left;
   Element right;
   IndexSymbolPtr summed;
 };
-std::optional<Product> ProductOf(IndexingAnalysis& reader, const Element& element);
+std::optional<SummedProduct> ProductOf(IndexingAnalysis& reader, const Element& element);
 
 }  // namespace pagefuse
