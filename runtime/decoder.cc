@@ -96,7 +96,7 @@ std::string Decoder::WhyAsExported(const Request& request) const {
   }
   return StrCat("a prompt of ", request.prompt.size(), " tokens and ", request.max_new_tokens,
                 " new ones: paged, the graph runs ", *engine_->max_tokens(),
-                " tokens, behind which it rotates otherwise");
+                " tokens, behind which it computes otherwise");
 }
 
 absl::StatusOr<std::vector<Completion>> Decoder::GenerateBeyond(

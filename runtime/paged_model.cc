@@ -106,7 +106,7 @@ absl::Status PagedModel::CheckLength(int64_t tokens) const {
   if (!max_tokens_ || tokens <= *max_tokens_) return absl::OkStatus();
   return absl::InvalidArgumentError(
       StrCat("a sequence of ", tokens, " tokens: expected ", *max_tokens_,
-             " at most, behind which the graph as it was exported rotates otherwise; longer ones "
+             " at most, behind which the graph as it was exported computes otherwise; longer ones "
              "run as it was exported, without options of pages"));
 }
 

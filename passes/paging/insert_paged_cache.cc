@@ -404,7 +404,7 @@ class PagedCacheInserter {
   Model& model_;
   Graph& graph_;
   int64_t block_size_;
-  Premises premises_;  // null: of all requests
+  Premises premises_;  // empty: it is paged for all requests
   bool found_inputs_ = false;
   SymbolicContents contents_;
   std::vector<AttentionUse> uses_;

@@ -2,9 +2,9 @@
 // What a graph may be paged under that is not so for all requests.
 //
 // Some graphs do otherwise with a few requests: rotations by "longrope" choose their factors by whether
-// the greatest position, or the length of the text, is beyond a constant, and positions may be
-// counted over the tokens that are not a certain one. For all other requests the choice is the same
-// in every run, so that such a graph pages for these. Whoever runs it refuses the few.
+// the greatest position, or the length of the text, is beyond a constant, positions may be counted
+// over the tokens that are not a certain one, and a table of linear biases ends. All other requests
+// are alike in every run, so that such a graph pages for these. Whoever runs it refuses the few.
 #pragma once
 
 #include <algorithm>

@@ -183,7 +183,7 @@ absl::StatusOr<Attribute> AttributeFromConstant(const Node& pattern_constant,
         StrCat("expected one element, got shape ", DimsToString(tensor.dims())));
   }
   if (integers) {
-    // A float would not hold all of them.
+    // A double does not hold all of them.
     PF_ASSIGN_OR_RETURN(const std::vector<int64_t> ints, IntegerValues(tensor));
     return list ? MakeAttribute(ints) : MakeAttribute(ints.front());
   }
