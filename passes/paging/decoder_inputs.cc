@@ -167,7 +167,8 @@ void Narrow(std::vector<const Candidate*>& candidates, Test passes) {
   if (!kept.empty()) candidates = std::move(kept);
 }
 
-constexpr std::string_view kIds = "input_ids", kPosition = "position", kTypes = "token_type";
+constexpr std::string_view kIds = "input_ids", kPosition = "position", kTypes = "token_type",
+                           kSegments = "segment";
 
 absl::Status Doubt(const Value& first, const Value& second) {
   return absl::FailedPreconditionError(
@@ -243,7 +244,7 @@ bool HasAngles(const Graph& graph) {
 // under any name, and so may what chooses among many rows of a graph without other positions.
 bool AreSegments(const Graph& graph, const Value* input, const Reading& reading) {
   constexpr int64_t kMostTypes = 16;
-  const bool named = IsNamed(input, kTypes) || IsNamed(input, "segment");
+  const bool named = IsNamed(input, kTypes) || IsNamed(input, kSegments);
   if (!named || reading.tables.empty() || reading.computed_with || !reading.added) return false;
   return HasAngles(graph) || std::ranges::all_of(reading.tables, [](const Value* table) {
            return table->initializer()->dims()[0] <= kMostTypes;
@@ -290,13 +291,19 @@ absl::Status Assign(const Graph& graph, const Candidate& candidate, DecoderInput
 }  // namespace
 
 bool MayBeMask(const Value& input) {
-  return !IsNamed(&input, kIds) && !IsNamed(&input, kPosition) && !IsNamed(&input, kTypes);
+  return !IsNamed(&input, kIds) && !IsNamed(&input, kPosition) && !IsNamed(&input, kTypes) &&
+         !IsNamed(&input, kSegments);
 }
 
 absl::StatusOr<DecoderInputs> FindDecoderInputs(const Graph& graph,
                                                 const std::vector<Value*>& pasts, Value* padding) {
   DecoderInputs found;
   found.pasts = pasts;
+  if (padding && !MayBeMask(*padding)) {
+    return absl::FailedPreconditionError(
+        StrCat("input \"", padding->name(),
+               "\" hides keys, as a mask does: expected a name that does not say otherwise"));
+  }
   found.padding = padding;
   std::vector<Candidate> candidates;
   for (Value* input : graph.inputs()) {

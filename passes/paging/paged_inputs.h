@@ -35,8 +35,8 @@ struct DecoderInputs {
 absl::StatusOr<DecoderInputs> FindDecoderInputs(const Graph& graph,
                                                 const std::vector<Value*>& pasts, Value* padding);
 
-// True if an input of which the sum of a row is read alone may tell which tokens there are: it is not
-// called anything else.
+// True if an input that is read as a mask may tell which tokens there are: it is not called anything
+// else, by which it would be fed to the graph as exported.
 bool MayBeMask(const Value& input);
 
 // Renames every value that is called as an input or output of all paged graphs is (CacheLayout), so
