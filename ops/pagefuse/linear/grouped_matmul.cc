@@ -184,7 +184,7 @@ absl::Status Reference(KernelArgs& args) {
 // The rows of each expert by `product`.
 absl::Status RunByExpert(KernelArgs& args, const Sizes& s, const ExpertProduct& product) {
   const ExpertGroups groups = GroupByExpert(ExpertsOf(args, kIdsPort, s.experts), s.experts);
-  const GroupedRows rows{args.input(kIn["x"]).as<float>(), s.repeat, args.output(0).as<float>(),
+  const ExpertRows rows{args.input(kIn["x"]).as<float>(), s.repeat, args.output(0).as<float>(),
                          s.k, s.n};
   return GroupedProduct(groups, rows, product, *args.scratch);
 }
