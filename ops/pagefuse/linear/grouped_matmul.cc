@@ -184,8 +184,8 @@ absl::Status Reference(KernelArgs& args) {
 // The rows of each expert by `product`.
 absl::Status RunByExpert(KernelArgs& args, const Sizes& s, const ExpertProduct& product) {
   const ExpertGroups groups = GroupByExpert(ExpertsOf(args, kIdsPort, s.experts), s.experts);
-  const ExpertRows rows{args.input(kIn["x"]).as<float>(), s.repeat, args.output(0).as<float>(),
-                         s.k, s.n};
+  const ExpertRows rows{args.input(kIn["x"]).as<float>(), s.repeat, args.output(0).as<float>(), s.k,
+                        s.n};
   return GroupedProduct(groups, rows, product, *args.scratch);
 }
 
