@@ -39,7 +39,7 @@ const std::vector<Entry>& Entries() {
         {"echo 'Hello' | pagefuse tokenize FOLDER --json", "the same from a pipe, with pieces"}}},
       {"detokenize",
        kModels,
-       {{"pagefuse detokenize FOLDER --ids 1,2,3", "the text of ids"},
+       {{"pagefuse detokenize FOLDER 1,2,3", "the text of ids"},
         {"echo 1,2,3 | pagefuse detokenize FOLDER --json", "the same from a pipe, with pieces"}}},
       {"bench",
        kModels,

@@ -158,7 +158,6 @@ absl::Status Run(const Flags& flags) {
   if (!flags.profiling.trace.empty()) PF_RETURN_IF_ERROR(CheckNewFile(flags.profiling.trace));
   PF_ASSIGN_OR_RETURN(Model model, ReadModel(flags.model));
   PF_ASSIGN_OR_RETURN(const RunFeeds given, RunFeeds::Read(flags.inputs, model));
-  if (!flags.random) PF_RETURN_IF_ERROR(given.Make(std::nullopt, 0).status());
   PF_RETURN_IF_ERROR(CheckOutput(flags.output, *model.graph));
   PF_ASSIGN_OR_RETURN(auto session, Session::Create(std::move(model), options));
   PrintUnfused(session->report());

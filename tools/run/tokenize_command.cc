@@ -128,11 +128,17 @@ absl::Status Tokenize(const TokenizeFlags& flags) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::vector<int64_t>> IdsOf(const DetokenizeFlags& flags) {
+  const bool piped = flags.ids == "-" || (flags.ids.empty() && isatty(STDIN_FILENO) != 1);
+  if (piped) return ParseIds(StandardInput());
+  if (!flags.ids.empty()) return ReadIds(flags.ids);
+  return absl::InvalidArgumentError("expected ids, @FILE of them, or a pipe to read them from");
+}
+
 absl::Status Detokenize(const DetokenizeFlags& flags) {
   PF_ASSIGN_OR_RETURN(const auto texts, OpenTexts(flags.model));
   const Tokenizer& tokenizer = *texts->tokenizer();
-  PF_ASSIGN_OR_RETURN(const std::vector<int64_t> ids,
-                      flags.ids == "-" ? ParseIds(StandardInput()) : ReadIds(flags.ids));
+  PF_ASSIGN_OR_RETURN(const std::vector<int64_t> ids, IdsOf(flags));
   for (const int64_t id : ids) {
     if (id < tokenizer.size()) continue;
     return absl::InvalidArgumentError(
@@ -173,9 +179,8 @@ void AddDetokenizeCommand(Command app, Outcome& outcome) {
   Command command =
       AddSubcommand(app, outcome, {"detokenize", "tells the text of tokens"}, flags, Detokenize);
   command.AddText("model", flags->model, kModel).Required();
-  command
-      .AddText("ids", flags->ids, "token ids with commas, @FILE of them, or - for standard input")
-      .Required();
+  command.AddText("ids", flags->ids,
+                  "token ids with commas, or @FILE of them; standard input if left out, or -");
   command.AddFlag("--special", flags->special, "with the names of special tokens");
   command.AddFlag("--json", flags->json, "one JSON object, with the bytes of each token");
 }
