@@ -17,8 +17,10 @@ function(pf_unity target)
   if(count LESS 4)
     return()
   endif()
-  execute_process(COMMAND ${pf_python3} ${PROJECT_SOURCE_DIR}/cmake/unity_groups.py ${sources}
+  set(known ${CMAKE_CURRENT_BINARY_DIR}/${target}.unity)
+  execute_process(COMMAND ${pf_python3} ${PROJECT_SOURCE_DIR}/cmake/unity_groups.py ${known} ${sources}
                   WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} OUTPUT_VARIABLE groups COMMAND_ERROR_IS_FATAL ANY)
+  file(WRITE ${known} "${groups}")
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # GCC takes a source within another one for a header, where unnamed namespaces would be a mistake.

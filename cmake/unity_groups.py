@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which sources of a target can be compiled as one.
 
-  unity_groups.py SOURCE...: prints "GROUP SOURCE" for each that can be compiled with others, up to eight of them.
+  unity_groups.py KNOWN SOURCE...: prints "GROUP SOURCE" for each that can be compiled with others, up to eight of them. KNOWN is
+  a file with what it printed before, if there is one: a source that is new does not move others, which would be compiled again.
 
 A source that is compiled behind another one sees what that declares for itself, the names in its unnamed namespaces and its
 macros, and what headers declare that only the other one includes. So two sources go into one group only where neither, nor a
 header that it alone includes, mentions a name that is the other's own, whatever it means there. Sources that compile themselves
-once for each SIMD target (Highway) stay alone.
+once for each SIMD target (Highway) stay alone. Who links an archive gets whole groups, so that sources that need a library which
+most do without (LIBRARIES) have groups of their own.
 """
 import functools
 import os
@@ -14,6 +16,7 @@ import re
 import sys
 
 MOST = 8
+LIBRARIES = {"google", "onnx"}  # as their includes begin
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 KEYWORDS = {"auto", "bool", "char", "const", "constexpr", "double", "enum", "float", "inline", "int", "nullptr", "operator",
             "return", "static", "template", "typename", "void"}
@@ -58,6 +61,13 @@ def words(path):
 
 
 @functools.cache
+def libraries(path):
+    """Those of LIBRARIES that a file includes itself."""
+    with open(path, encoding="utf-8") as file:
+        return LIBRARIES.intersection(re.findall(r'^#include ["<](\w+)/', file.read(), flags=re.M))
+
+
+@functools.cache
 def included(path):
     """The project's headers that a file includes, directly or not."""
     with open(path, encoding="utf-8") as file:
@@ -76,6 +86,7 @@ class Source:
     def __init__(self, path):
         text = code(path)
         self.path = path
+        self.libraries = set().union(*(libraries(used) for used in {path} | included(path)))
         self.own = own_names(text)
         self.alone = "foreach_target.h" in text or "HWY_" in text or re.search(r"^using namespace", text, flags=re.M)
 
@@ -84,24 +95,46 @@ class Source:
         mentioned = {self.path} | (included(self.path) - included(other.path))
         return not all(other.own.isdisjoint(words(path)) for path in mentioned)
 
-    def fits(self, other):
-        return not (self.sees(other) or other.sees(self))
+    def fits(self, group):
+        return not self.alone and len(group) < MOST and all(self.libraries == other.libraries and not (self.sees(other) or other.sees(self))
+                                         for other in group)
 
 
-def grouped(sources):
-    groups = []
+def read_known(path):
+    """Source to group, as they were printed."""
+    if not os.path.isfile(path):
+        return {}
+    with open(path, encoding="utf-8") as file:
+        pairs = (line.split(maxsplit=1) for line in file.read().splitlines())
+        return {source: int(group) for group, source in pairs}
+
+
+def grouped(sources, known):
+    """Number to group: the known groups without what fits no more, and new ones of what is left."""
+    groups, left, new = {number: [] for number in known.values()}, [], []
     for source in sources:
+        group = groups.get(known.get(source.path))
+        if group is not None and source.fits(group):
+            group.append(source)
+        else:
+            left.append(source)
+    for source in left:
         if source.alone:
             continue
-        for group in groups:
-            if len(group) < MOST and all(source.fits(other) for other in group):
-                group.append(source)
-                break
-        else:
-            groups.append([source])
-    return [group for group in groups if len(group) > 1]
+        group = next((group for group in new if source.fits(group)), None)
+        if group is None:
+            new.append(group := [])
+        group.append(source)
+    first = max(groups, default=-1) + 1
+    return groups | dict(enumerate((group for group in new if len(group) > 1), first))
 
 
-for number, group in enumerate(grouped([Source(path) for path in sorted(sys.argv[1:])])):
-    for member in group:
-        print(number, member.path)
+def main():
+    known, *paths = sys.argv[1:]
+    groups = grouped([Source(path) for path in sorted(paths)], read_known(known))
+    for number, group in groups.items():
+        for member in group if len(group) > 1 else ():
+            print(number, member.path)
+
+
+main()

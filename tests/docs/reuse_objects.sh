@@ -15,6 +15,11 @@ for ((i = 1; i <= $#; ++i)); do
   esac
 done
 made=$WALK_BUILD/$object
+# Sources that are compiled as one stand in the same file of includes, if they are the same.
+if [[ $source == */Unity/unity_*.cxx ]]; then
+  twin=$WALK_BUILD/${source#"$WALK_TREE/build/release/"}
+  [ -f "$twin" ] && cmp -s <(sed "s|$WALK_TREE/||" "$source") <(sed "s|$WALK_SOURCE/||" "$twin") || made=
+fi
 # What CMake writes, such as the source of precompiled headers, is newer in every copy.
 if [ -f "$made" ] && { [ "$made" -nt "$source" ] || [[ $source == "$WALK_TREE"/build/* ]]; } &&
   [[ $'\n'$(<"$WALK_CHANGED")$'\n' != *$'\n'"$object"$'\n'* ]]; then

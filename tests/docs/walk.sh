@@ -24,10 +24,14 @@ trap 'rm -rf "$tree" "$tree".*' EXIT
 git ls-files -co --exclude-standard | tar --create --files-from=- --ignore-failed-read 2>/dev/null |
   tar --extract --directory="$tree"
 
-export WALK_TREE=$tree WALK_BUILD=$build WALK_CHANGED=$tree.changed WALK_COMPILED=$tree.compiled WALK_USED=$tree.of
+export WALK_TREE=$tree WALK_SOURCE=$source WALK_BUILD=$build WALK_CHANGED=$tree.changed WALK_COMPILED=$tree.compiled WALK_USED=$tree.of
 export CMAKE_CXX_COMPILER_LAUNCHER=$here/reuse_objects.sh
 : >"$WALK_CHANGED"
 : >"$WALK_COMPILED"
+
+# Sources stay compiled with those that BUILD has beside them.
+(cd "$build" && find . -name '*.unity' -print0 | tar --create --null --files-from=-) |
+  { mkdir -p "$tree/build/release" && tar --extract --directory="$tree/build/release"; }
 
 # The objects of BUILD with the files of the tree that they were made of, one a line, under their names in the tree.
 ninja -C "$build" -t deps | awk '/^[^ ]/ { sub(/:$/, "", $1); object = $1 } /^    / { print object, $1 }' >"$tree.used"

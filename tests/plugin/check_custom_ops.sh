@@ -21,8 +21,8 @@ END
 expect 0 '' run "$out/inputs.onnxtxt" -o "$out"
 feeds=(-i "$out/output_0.pb" -i "$out/output_1.pb" -i "$out/output_2.pb")
 graph=tests/data/third_party.onnxtxt
-expect 0 '^scaled: float\[3, 6\] from -17.5 to 18.5' run $graph "${feeds[@]}" --plugin "$library"
-expect 0 '^places: int64\[9\]$' run $graph "${feeds[@]}" --plugin "$library"
+expect 0 '^scaled: float\[3, 6\] min -17.5 max 18.5' run $graph "${feeds[@]}" --plugin "$library"
+expect 0 '^places: int64\[9\] min 3 max 11 mean 7$' run $graph "${feeds[@]}" --plugin "$library"
 expect 0 'libthird_party_ort.so\(double, double\?\)' run $graph "${feeds[@]}" --plugin "$library" --print-kernels
 expect 1 'no op "Scale" in domain "third.party" at version 1; no plug-in is loaded$' run $graph "${feeds[@]}"
 

@@ -36,7 +36,7 @@ expect 1 'no such op has kernels; similar names: "MatMul"' run "$model" --kernel
 expect 1 'op "MatMul" has no kernel "refrence"; it has .*reference' run "$model" --kernel MatMul=refrence
 expect 1 '--emit: expected text, onnx or dot, got "pdf"' opt "$model" --emit pdf
 expect 1 '--weights: expected float32, bf16, int8, int4, got "int5"; similar names: "int4", "int8"' run "$model" --weights int5
-expect 1 '"q" is fed but is no input; inputs are x' run "$model" -i "q=$out/x.pb" -i "x=$out/x.pb"
+expect 1 'the model has no input "q"; inputs: x' run "$model" -i "q=$out/x.pb" -i "x=$out/x.pb"
 
 # Options and commands of the command line themselves.
 expect 1 'unknown option "--max-new-tokns"; similar names: "--max-new-tokens"' generate "$model" --max-new-tokns 3

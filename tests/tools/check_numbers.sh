@@ -10,7 +10,7 @@ model=models/gemma3_A18/model.onnx
 refuses() {
   local option=$1 value
   for value in "$2" "$3" 99999999999999999999 1.5 many; do
-    [ -z "$value" ] || expect 1 "^$option: expected .*, got \"$value\"" "${@:4}" "$option" "$value"
+    [ -z "$value" ] || expect 1 "^pagefuse: $option: expected .*, got \"$value\"" "${@:4}" "$option" "$value"
   done
 }
 
@@ -29,7 +29,7 @@ refuses --max-sequences 0 2147483648 generate $model --prompt-ids 1
 refuses --cache-tokens -1 2147483648 generate $model --prompt-ids 1
 for option in --rtol --atol; do
   for value in -1 nan inf small; do
-    expect 1 "^$option: expected a number of 0 or more, got \"$value\"" check models/gemma3_A18 $option $value
+    expect 1 "^pagefuse: $option: expected a number of 0 or more, got \"$value\"" check models/gemma3_A18 $option $value
   done
 done
 
@@ -51,7 +51,7 @@ expect 0 '^tokens: ' generate $model "${prompts[@]}" --max-new-tokens 1 --max-se
 # A prompt in a file may be long, empty or missing. No config.json beside the graph limits its positions.
 ln -s "$PWD/$model" "$out/model.onnx"
 head -c 20000 /dev/zero | tr '\0' 'a' >"$out/long.txt"
-expect 0 '^tokens: ' generate "$out/model.onnx" --prompt-file "$out/long.txt" --max-new-tokens 1
+expect 0 '^tokens: ' generate "$out/model.onnx" --verbose --prompt-file "$out/long.txt" --max-new-tokens 1
 : >"$out/empty.txt"
-expect 1 'expected a text of one token at least, got none' generate $model --prompt-file "$out/empty.txt" --max-new-tokens 1
+expect 1 '--prompt-file .*: expected a text, got none' generate $model --prompt-file "$out/empty.txt" --max-new-tokens 1
 expect 1 'No such file' generate $model --prompt-file "$out/missing.txt"

@@ -35,7 +35,7 @@ const std::vector<Entry>& Entries() {
          "a prompt from a pipe, over a cache in fp8"}}},
       {"tokenize",
        kModels,
-       {{"pagefuse tokenize FOLDER --text 'Hello'", "the ids of a text"},
+       {{"pagefuse tokenize FOLDER 'Hello'", "the ids of a text"},
         {"echo 'Hello' | pagefuse tokenize FOLDER --json", "the same from a pipe, with pieces"}}},
       {"detokenize",
        kModels,

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/str_join.h"
 #include "nlohmann/json.hpp"
 #include "tools/run/numpy_file.h"
 
@@ -130,8 +131,12 @@ absl::StatusOr<const Value*> RunFeeds::Input(const std::string& name) const {
     if (input->name() == name) return input;
     names.push_back(input->name());
   }
+  const std::string similar = SimilarNames(name, names);
+  constexpr size_t kMostTold = 8;
+  if (names.size() > kMostTold) names.resize(kMostTold);
   return absl::NotFoundError(
-      StrCat("the model has no input \"", name, "\"", SimilarNames(name, names)));
+      StrCat("the model has no input \"", name, "\"",
+             similar.empty() ? StrCat("; inputs: ", absl::StrJoin(names, ", ")) : similar));
 }
 
 absl::Status RunFeeds::Add(const std::string& argument) {
