@@ -55,8 +55,9 @@ for flag in --passes=cse --disable-pass=cse --print-after=cse --explain=swish --
   expect 0 '^  y = Mul' opt "${flag%%=*}" "${flag#*=}" "$model"
 done
 for flag in --disable-pass=cse --kernel=MatMul=reference "--input=x=$out/x.pb"; do
-  expect 0 '^y: float' run "$flag" --input "x=$out/x.pb" "$model"
-  expect 0 '^y: float' run "${flag%%=*}" "${flag#*=}" --input "x=$out/x.pb" "$model"
+  case $flag in --input=*) feed=() ;; *) feed=(--input "x=$out/x.pb") ;; esac
+  expect 0 '^y: float' run "$flag" "${feed[@]}" "$model"
+  expect 0 '^y: float' run "${flag%%=*}" "${flag#*=}" "${feed[@]}" "$model"
 done
 for flag in --disable-pass=cse --kernel=MatMul=reference; do
   expect 0 '^1 passed' check "${flag%%=*}" "${flag#*=}" "$2/models/gemma3_A18"

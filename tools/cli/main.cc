@@ -45,7 +45,8 @@ std::string HintFor(const absl::Status& status, const std::string& command) {
   if (message.starts_with("--") || message.starts_with("option ")) {
     return "pagefuse " + command + " --help tells what it takes";
   }
-  if (status.code() == absl::StatusCode::kUnimplemented && command != "inspect") {
+  const bool of_model = command != "inspect" && command != "ops" && command != "plugin";
+  if (status.code() == absl::StatusCode::kUnimplemented && of_model) {
     return "pagefuse inspect tells of a model what runs and what does not";
   }
   return "";
