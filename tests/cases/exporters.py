@@ -65,7 +65,7 @@ def generate(pagefuse, folder, prompt, count, options=()):
         told = [line for line in process.stderr.strip().splitlines() if not line.startswith("hint: ")]
         return None, told[-1]
     made = json.loads(process.stdout)
-    made = {**made["figures"], **made["results"][0]}
+    made = {**made, **made["completions"][0]}
     # Of a graph that pages up to some length.
     for line in process.stderr.splitlines():
         if " runs as the graph was exported: " in line:

@@ -27,30 +27,29 @@ def checked(text):
 
 
 def without_times(result):
-    figures = {k: v for k, v in result["figures"].items() if not k.endswith(("_per_second", "_bytes")) and "seconds" not in k}
-    return {**result, "figures": figures}
+    return {k: v for k, v in result.items() if not k.endswith(("_per_second", "_bytes")) and "seconds" not in k}
 
 
 ask = ["generate", model, "--json", "--max-new-tokens", "12", "--ignore-end", "--logprobs", "2", "--temperature", "6", "--seed", "7",
        "--n", "2", "--prompt", "What does the tin cup hold?", "--prompt", "The red box"]
 whole = checked(run(*ask))
-assert len(whole["results"]) == 4
+assert len(whole["completions"]) == 4
 *lines, last = map(json.loads, run(*ask, "--stream").splitlines())
 validator.validate(last)
 assert without_times(last) == without_times(whole), "a stream ends with another result"
-for number, result in enumerate(whole["results"]):
+for number, result in enumerate(whole["completions"]):
     own = [line for line in lines if line["completion"] == number]
     assert [line["token"] for line in own if "token" in line] == result["tokens"]
     assert "".join(line.get("text", "") for line in own) == result["text"]
     assert [line["logprobs"] for line in own if "logprobs" in line] == result["logprobs"]
 
 one = checked(run("generate", "models/gemma3_A18/model.onnx", "--prompt-ids", "1,2", "--max-new-tokens", "2", "--json"))
-assert one["models"] == ["models/gemma3_A18/model.onnx"] and len(one["results"]) == 1
+assert one["models"] == ["models/gemma3_A18/model.onnx"] and len(one["completions"]) == 1
 checked(run("bench", model, "-p", "8", "-n", "4", "-r", "2", "--json"))
-assert checked(run("check", f"{data}/models/gemma3_A18", "--json"))["figures"]["passed"] == 1
-assert checked(run("inspect", model, "--json"))["results"][0]["runnable"] == "yes"
+assert checked(run("check", f"{data}/models/gemma3_A18", "--json"))["passed"] == 1
+assert checked(run("inspect", model, "--json"))["runnable"] == "yes"
 
 # The schema refuses what is not of it.
-for broken in ({**one, "more": 1}, {**one, "command": "chat"}, {**one, "results": [{"tokens": [-1], "prompt_tokens": 1, "finish": "stop"}]}):
+for broken in ({**one, "more": 1}, {**one, "command": "chat"}, {**one, "completions": [{"tokens": [-1], "prompt_tokens": 1, "finish": "stop"}]}):
     assert not validator.is_valid(broken), broken
 END

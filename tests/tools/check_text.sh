@@ -44,7 +44,7 @@ expect 0 '^\{"completion":0,"text":"�"\}$' generate models/gemma3_A18/model.on
 
 # Samples: one prefill, the same tokens for a seed.
 ask=(generate $model --prompt "$question" --temperature 6 --max-new-tokens 12 --ignore-end --json)
-expect 0 '"results":\[.*"seed":7.*"seed":7.*"prefill_tokens":83,' "${ask[@]}" --n 3 --seed 7
+expect 0 '"completions":\[.*"seed":7.*"seed":7.*"prefill_tokens":83,' "${ask[@]}" --n 3 --seed 7
 same "$("$pagefuse" "${ask[@]}" --n 3 --seed 7 2>/dev/null | sed 's/"fused".*//')" \
      "$("$pagefuse" "${ask[@]}" --n 3 --seed 7 --max-tokens-per-step 16 2>/dev/null | sed 's/"fused".*//')"
 expect 0 '^\{"completion":0,"token":52,"text":"4","logprobs":\{"token":52,"logprob":-0.0.*"top":\[\{.*\},\{' \

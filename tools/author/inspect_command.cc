@@ -158,16 +158,7 @@ absl::Status Inspect(const Flags& flags) {
   }
   if (flags.json) {
     json["fusions"] = std::move(fusions);
-    nlohmann::ordered_json figures;
-    for (const char* name : {"nodes", "initializers", "initializer_bytes"}) {
-      figures[name] = json[name];
-      json.erase(name);
-    }
-    std::cout << JsonText(JsonResult("inspect", {flags.model.path},
-                                     nlohmann::ordered_json::array({std::move(json)}),
-                                     std::move(figures)),
-                          2)
-              << "\n";
+    std::cout << JsonText(JsonResult("inspect", {flags.model.path}, json), 2) << "\n";
     return absl::OkStatus();
   }
   Print(json, 0);

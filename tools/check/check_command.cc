@@ -217,11 +217,12 @@ void PrintTally(const Tally& tally, const nlohmann::ordered_json& cases, const F
     std::cout << "\n";
     return;
   }
-  const nlohmann::ordered_json figures = {{"passed", tally.passed()},
-                                          {"failed", tally.failed()},
-                                          {"skipped", tally.skipped()},
-                                          {"structure", tally.structure()}};
-  std::cout << JsonText(JsonResult("check", flags.dirs, cases, figures), 2) << "\n";
+  const nlohmann::ordered_json found = {{"cases", cases},
+                                        {"passed", tally.passed()},
+                                        {"failed", tally.failed()},
+                                        {"skipped", tally.skipped()},
+                                        {"structure", tally.structure()}};
+  std::cout << JsonText(JsonResult("check", flags.dirs, found), 2) << "\n";
 }
 
 // What the graphs of cases with an expect.json fuse to, and whether their numbers stay.

@@ -18,12 +18,11 @@ std::string JsonText(const nlohmann::ordered_json& json, int indent) {
 
 nlohmann::ordered_json JsonResult(const std::string& command,
                                   const std::vector<std::string>& models,
-                                  nlohmann::ordered_json results, nlohmann::ordered_json figures) {
-  return {{"command", command},
-          {"version", PAGEFUSE_VERSION},
-          {"models", models},
-          {"results", std::move(results)},
-          {"figures", std::move(figures)}};
+                                  const nlohmann::ordered_json& found) {
+  nlohmann::ordered_json json = {
+      {"command", command}, {"version", PAGEFUSE_VERSION}, {"models", models}};
+  json.update(found);
+  return json;
 }
 
 bool ErrorsAreOnTerminal() { return isatty(STDERR_FILENO) == 1; }

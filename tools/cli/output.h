@@ -15,11 +15,11 @@ namespace pagefuse::tools {
 // kind: what is no UTF-8 comes out as U+FFFD, since JSON can hold nothing else.
 std::string JsonText(const nlohmann::ordered_json& json, int indent = -1);
 
-// What a command found, in the one shape that all have (docs/results.schema.json): the command, the
-// version, the models that were given, a list of results, and figures of all of them.
+// What a command found, as docs/results.schema.json describes it: the command, the version and the
+// models that were given, and behind them what `found`, an object, has.
 nlohmann::ordered_json JsonResult(const std::string& command,
                                   const std::vector<std::string>& models,
-                                  nlohmann::ordered_json results, nlohmann::ordered_json figures);
+                                  const nlohmann::ordered_json& found);
 
 // The text for the error stream, dim where that is a terminal which shows it so (NO_COLOR, TERM).
 std::string Dim(const std::string& text);

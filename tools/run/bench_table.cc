@@ -95,8 +95,9 @@ std::string Csv(const std::vector<Line>& lines) {
 std::string Json(const std::vector<BenchRow>& rows) {
   std::vector<std::string> models;
   if (!rows.empty()) models.push_back(rows[0].model);
-  const nlohmann::ordered_json figures = {{"peak_memory_bytes", PeakMemoryBytes()}};
-  return JsonText(JsonResult("bench", models, BenchJson(rows), figures), 2) + "\n";
+  const nlohmann::ordered_json found = {{"rows", BenchJson(rows)},
+                                        {"peak_memory_bytes", PeakMemoryBytes()}};
+  return JsonText(JsonResult("bench", models, found), 2) + "\n";
 }
 
 }  // namespace

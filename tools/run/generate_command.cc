@@ -208,10 +208,10 @@ absl::Status Complete(const GenerateFlags& flags, const GenerateSetup& setup, De
                         LogitError(*std::move(kept), flags.engine, requests, completions));
   }
   if (flags.json) {
-    nlohmann::ordered_json results = GenerateResults(requests, completions, answers);
-    std::cout << JsonText(JsonResult("generate", {flags.model.path}, std::move(results),
-                                     std::move(figures)))
-              << "\n";
+    nlohmann::ordered_json found = {
+        {"completions", GenerateResults(requests, completions, answers)}};
+    found.update(figures);
+    std::cout << JsonText(JsonResult("generate", {flags.model.path}, found)) << "\n";
     return FirstError(completions);
   }
   PrintAnswers(flags, answers, completions);
