@@ -45,6 +45,7 @@ for number, result in enumerate(whole["completions"]):
 
 one = checked(run("generate", "models/gemma3_A18/model.onnx", "--prompt-ids", "1,2", "--max-new-tokens", "2", "--json"))
 assert one["models"] == ["models/gemma3_A18/model.onnx"] and len(one["completions"]) == 1
+assert one["completions"][0].items() <= one.items() and "tokens" not in whole, "a single answer stands beside the list, several do not"
 checked(run("bench", model, "-p", "8", "-n", "4", "-r", "2", "--json"))
 assert checked(run("check", f"{data}/models/gemma3_A18", "--json"))["passed"] == 1
 assert checked(run("inspect", model, "--json"))["runnable"] == "yes"

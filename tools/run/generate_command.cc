@@ -208,8 +208,10 @@ absl::Status Complete(const GenerateFlags& flags, const GenerateSetup& setup, De
                         LogitError(*std::move(kept), flags.engine, requests, completions));
   }
   if (flags.json) {
-    nlohmann::ordered_json found = {
-        {"completions", GenerateResults(requests, completions, answers)}};
+    const nlohmann::ordered_json results = GenerateResults(requests, completions, answers);
+    nlohmann::ordered_json found = {{"completions", results}};
+    // Of one answer a reader need not look into the list.
+    if (results.size() == 1) found.update(results[0]);
     found.update(figures);
     std::cout << JsonText(JsonResult("generate", {flags.model.path}, found)) << "\n";
     return FirstError(completions);
