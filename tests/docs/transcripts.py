@@ -29,7 +29,7 @@ NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 MACHINE = [
     (r"%s(?= (?:ns|us|ms|s|GB/s)\b)" % NUMBER, "N"), (r"%s(?= here$)" % NUMBER, "N"),
     (r"%s(?= (?:tokens )?(?:a second|/s)| ?(?:tokens|tok)/s)" % NUMBER, "N"),
-    (r"( +[0-9]+\.[0-9]{2}){2}$", " N N"), (r" +(?=tokens/s +\+-$)", " "),
+    (r"( +[0-9]+\.[0-9]{2}){2}$", " N N"), (r" +tokens/s +\+-$", " tokens/s +-"),
     (r"^memory: .*", "memory: N"),
     (r"\b((?:min|max|mean) -?[0-9]+\.[0-9]{2})[0-9]+", r"\1"),  # floats, of which targets may round the last digits
     (r"ONNX Runtime [0-9.]+", "ONNX Runtime N"), (r"floats within \S+,", "floats within N,")]
