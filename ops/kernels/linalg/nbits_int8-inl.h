@@ -85,16 +85,23 @@ struct WeightShape {
   int64_t x_blocks;  // of 32 elements
   int64_t blocks;    // of scales
   int shift;         // x's blocks in one of W's, as a power of two
-  float centre;      // the zero point of all; of other ones see the products with the scales
 };
+
+// What codes count from where nothing else is said.
+template <int kBits>
+constexpr float Centre() {
+  return kBits == 4 ? 8.0f : 128.0f;
+}
+HWY_INLINE bool IsCentred(const NBitsWeight& w) {
+  return w.zeros == nullptr && w.zero_codes == nullptr;
+}
 
 HWY_INLINE WeightShape ShapeOf(const NBitsWeight& w) {
   const int64_t x_in_w = w.block / kInt8Block;
   return {.row_bytes = w.blocks() * w.block * w.bits / 8,
           .x_blocks = w.blocks() * x_in_w,
           .blocks = w.blocks(),
-          .shift = std::countr_zero(static_cast<uint64_t>(x_in_w)),
-          .centre = w.bits == 4 ? 8.0f : 128.0f};
+          .shift = std::countr_zero(static_cast<uint64_t>(x_in_w))};
 }
 
 }  // namespace HWY_NAMESPACE

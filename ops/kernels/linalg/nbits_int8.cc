@@ -29,7 +29,7 @@ struct Memory {
 };
 
 // More rows of x pay for laying out W.
-bool Streams(int64_t m, const NBitsWeight& w) { return m <= (w.bits == 4 ? 32 : 16); }
+bool Streams(int64_t m, const NBitsWeight& w) { return m <= (w.bits == 4 ? 32 : 8); }
 
 // How the rows of x are multiplied.
 enum class Way { kStream, kTiles, kAmx };
@@ -44,7 +44,8 @@ Int8Rows RoundRows(const RowsView& x, const NBitsWeight& w, void* scratch) {
   const int64_t blocks = x.m * rows.blocks;
   rows.codes = static_cast<int8_t*>(scratch);
   rows.units = reinterpret_cast<float*>(rows.codes + blocks * kInt8Block);
-  rows.unit_sums = rows.units + blocks;
+  rows.centre_sums = rows.units + blocks;
+  rows.unit_sums = rows.centre_sums + blocks;
   // Tiles of AMX take integers in order, whatever the bits.
   const int order = WayOf(x.m, w) == Way::kAmx ? 8 : w.bits;
   ParallelFor(x.m, w.k * 8, [&](int64_t begin, int64_t end) {
@@ -92,7 +93,7 @@ OutputView CornerOf(const Int8Part& part, const OutputView& y) {
 }  // namespace
 
 size_t NBitsInt8ScratchBytes(int64_t m, const NBitsWeight& w) {
-  return static_cast<size_t>(m * PaddedBlocks(w)) * (kInt8Block + 2 * sizeof(float));
+  return static_cast<size_t>(m * PaddedBlocks(w)) * (kInt8Block + 3 * sizeof(float));
 }
 
 void LinearNBitsInt8(const RowsView& x, const NBitsWeight& w, void* scratch, const OutputView& y) {

@@ -9,6 +9,7 @@
 
 #include "pagefuse/ops/kernels/linalg/linear_bf16.h"
 #include "pagefuse/ops/kernels/linalg/linear_f32.h"
+#include "pagefuse/ops/kernels/linalg/nbits_int8.h"
 #include "pagefuse/ops/kernels/scratch.h"
 
 namespace pagefuse::testing {
@@ -92,6 +93,43 @@ TEST(RowInvariance, Bfloat16Products) {
            LinearBf16({x, m, k}, w, scratch.Get(LinearBf16ScratchBytes(m, k)), {y.data(), n});
            return y;
          }});
+  }
+}
+
+// Weights of 4 and 8 bits with activations of 8: with zero points and without, blocks of W as long as
+// those of x and longer, sums of one chunk and of several.
+TEST(RowInvariance, IntegerProducts) {
+  struct Case {
+    int bits;
+    int64_t k, n, block;
+    bool zeros;
+  };
+  for (const Case& c : {Case{4, 70, 37, 32, false}, Case{4, 1200, 130, 32, true},
+                        Case{8, 1200, 130, 32, false}, Case{8, 600, 45, 128, true}}) {
+    SCOPED_TRACE(std::to_string(c.bits) + " bits, " + std::to_string(c.k) + " x " +
+                 std::to_string(c.n));
+    NBitsWeight w;
+    w.bits = c.bits;
+    w.k = c.k;
+    w.n = c.n;
+    w.block = c.block;
+    w.row_bytes = w.blocks() * w.block * w.bits / 8;
+    std::mt19937 random(5);
+    std::vector<uint8_t> codes(w.n * w.row_bytes);
+    for (uint8_t& code : codes) code = static_cast<uint8_t>(random());
+    const std::vector<float> scales = RandomFloats(w.n * w.blocks(), 6);
+    const std::vector<float> zeros = RandomFloats(w.n * w.blocks(), 7);
+    w.codes = codes.data();
+    w.scales = scales.data();
+    if (c.zeros) w.zeros = zeros.data();
+    ExpectRowInvariance({w.k, w.n, [&](const float* x, const std::vector<int64_t>& labels) {
+                           const auto m = static_cast<int64_t>(labels.size());
+                           Scratch scratch;
+                           std::vector<float> y(m * w.n);
+                           LinearNBitsInt8({x, m, w.k}, w, scratch.Get(NBitsInt8ScratchBytes(m, w)),
+                                           {y.data(), w.n});
+                           return y;
+                         }});
   }
 }
 
