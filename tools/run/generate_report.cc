@@ -86,7 +86,9 @@ Json GenerateResults(const std::vector<Request>& requests,
 namespace {
 
 // "2523", "7.4"
-std::string Rate(double rate) { return absl::StrFormat(rate < 100 ? "%.1f" : "%.0f", rate); }
+std::string Rate(double rate) {
+  return rate < 100 ? absl::StrFormat("%.1f", rate) : absl::StrFormat("%.0f", rate);
+}
 
 // "43 ms", "1.2 s"
 std::string Duration(double seconds) {
