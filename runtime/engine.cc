@@ -162,10 +162,11 @@ absl::Status Engine::Impl::RunAll(const std::vector<Request>& requests,
     PF_ASSIGN_OR_RETURN(Scheduler::Step step, scheduler.Next());
     PF_ASSIGN_OR_RETURN(Tensor logits, RunStep(step, tokens_of));
     const int64_t vocabulary = logits.dims().back();
-    for (size_t row = 0; row < step.work.size(); ++row) {
-      if (!step.work[row].last) continue;
-      const auto values = logits.values<float>().subspan(row * vocabulary, vocabulary);
-      std::vector<size_t> indices = {step.work[row].request};
+    int64_t row = 0;
+    for (const Scheduler::Work& work : step.work) {
+      if (!work.last) continue;
+      const auto values = logits.values<float>().subspan(row++ * vocabulary, vocabulary);
+      std::vector<size_t> indices = {work.request};
       // The first token of the first sample: the prompt is computed, the others go on from here.
       Progress* first = scheduled[indices[0]];
       const bool forks = first->completion.tokens.empty() && IsFirstSample(*first, progress);

@@ -46,10 +46,11 @@ absl::StatusOr<Engine::Impl::Kept> Engine::Impl::GoOnFrom(const std::vector<int6
   return Kept{longest->tokens, sequence};
 }
 
-absl::StatusOr<Tensor> Engine::Impl::Append(Kept& text, const std::vector<int64_t>& tokens) {
+absl::StatusOr<Tensor> Engine::Impl::Append(Kept& text, const std::vector<int64_t>& tokens,
+                                            bool wants_logits) {
   PF_ASSIGN_OR_RETURN(
       const StepMetadata metadata,
-      model->cache().Append({{text.sequence, static_cast<int64_t>(tokens.size())}}));
+      model->cache().Append({{text.sequence, static_cast<int64_t>(tokens.size()), wants_logits}}));
   text.tokens.insert(text.tokens.end(), tokens.begin(), tokens.end());
   return RunTokens(tokens, metadata);
 }
@@ -62,7 +63,8 @@ absl::Status Engine::Impl::Answer(const Request& request, Kept& text, Progress& 
     const size_t left = request.prompt.size() - text.tokens.size();
     const size_t count = std::min<size_t>(left, options.max_tokens_per_step);
     const auto first = request.prompt.begin() + static_cast<std::ptrdiff_t>(text.tokens.size());
-    PF_ASSIGN_OR_RETURN(logits, Append(text, {first, first + static_cast<std::ptrdiff_t>(count)}));
+    PF_ASSIGN_OR_RETURN(
+        logits, Append(text, {first, first + static_cast<std::ptrdiff_t>(count)}, count == left));
   }
   DropAll();
   PF_ASSIGN_OR_RETURN(const SequenceId prompt, model->cache().Fork(text.sequence));
@@ -71,7 +73,7 @@ absl::Status Engine::Impl::Answer(const Request& request, Kept& text, Progress& 
     Take(request, logits.values<float>(), progress, 0, on_token);
     PF_RETURN_IF_ERROR(progress.completion.error);
     if (progress.done) break;
-    PF_ASSIGN_OR_RETURN(logits, Append(text, {progress.tokens.back()}));
+    PF_ASSIGN_OR_RETURN(logits, Append(text, {progress.tokens.back()}, true));
   }
   return absl::OkStatus();
 }

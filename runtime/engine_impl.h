@@ -40,7 +40,7 @@ struct Engine::Impl {
 
   absl::Status MakeRoom(const Request& request, int64_t room);
   absl::StatusOr<Kept> GoOnFrom(const std::vector<int64_t>& prompt);
-  absl::StatusOr<Tensor> Append(Kept& text, const std::vector<int64_t>& tokens);
+  absl::StatusOr<Tensor> Append(Kept& text, const std::vector<int64_t>& tokens, bool wants_logits);
   absl::Status Answer(const Request& request, Kept& text, Progress& progress,
                       const OnToken& on_token);
   void Drop(const Kept& text) { model->cache().Remove(text.sequence); }
