@@ -80,10 +80,10 @@ absl::Status Engine::Impl::Answer(const Request& request, Kept& text, Progress& 
 
 absl::StatusOr<Completion> Engine::Continue(const Request& request, int64_t room,
                                             const OnToken& on_token) {
-  PF_RETURN_IF_ERROR(impl_->Check({request}));
+  PF_RETURN_IF_ERROR(impl_->Check(request));
   if (request.samples != 1) return absl::InvalidArgumentError("samples: expected 1 to continue");
   PF_RETURN_IF_ERROR(impl_->MakeRoom(request, room));
-  std::vector<Progress> progress = Begin({request});
+  std::vector<Progress> progress = impl_->Begin({request});
   PF_ASSIGN_OR_RETURN(Impl::Kept text, impl_->GoOnFrom(request.prompt));
   const absl::Status status = impl_->Answer(request, text, progress[0], on_token);
   if (!status.ok()) {

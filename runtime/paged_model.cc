@@ -112,6 +112,39 @@ absl::Status PagedModel::CheckLength(int64_t tokens) const {
              "run as it was exported, without options of pages"));
 }
 
+// Empty where it fits.
+std::string PagedModel::WhyNoRoom(int64_t tokens, int64_t step_tokens, int64_t cache_tokens) const {
+  int64_t bytes = 0;
+  for (const CacheGroup& group : layout_.groups()) {
+    const int64_t needed = layout_.BlocksFor(group, {tokens}, step_tokens);
+    const bool bounded = cache_tokens > 0 && group.sliding_window == 0;
+    const int64_t most = bounded ? BlocksOf(group, cache_tokens) : BlockPool::kMaxBlocks;
+    if (needed > most) {
+      return StrCat("needs ", needed, " blocks of ", layout_.BlockBytes(group), " bytes at ",
+                    tokens, " tokens, the cache has ", most);
+    }
+    bytes += needed * layout_.BlockBytes(group);
+  }
+  if (cache_tokens > 0) return "";  // its size does not depend on the sequences
+  int64_t there = session_->memory()->limit() - session_->memory()->used();
+  for (const auto& [name, tensor] : tensors_) there += tensor.byte_size();  // it makes room
+  if (bytes <= there) return "";
+  return StrCat("needs a cache of ", bytes, " bytes at ", tokens, " tokens, memory has ", there);
+}
+
+absl::Status PagedModel::CheckRoom(int64_t tokens, int64_t step_tokens,
+                                   int64_t cache_tokens) const {
+  const std::string why = WhyNoRoom(tokens, step_tokens, cache_tokens);
+  if (why.empty()) return absl::OkStatus();
+  int64_t fits = 0;
+  for (int64_t beyond = tokens; beyond - fits > 1;) {
+    const int64_t middle = fits + (beyond - fits) / 2;
+    (WhyNoRoom(middle, step_tokens, cache_tokens).empty() ? fits : beyond) = middle;
+  }
+  return absl::ResourceExhaustedError(
+      StrCat("prompt and max_new_tokens: ", why, ": at most ", fits, " tokens"));
+}
+
 absl::Status PagedModel::CheckTokens(std::span<const int64_t> tokens) const {
   const auto barred = std::ranges::find_if_not(tokens, [&](int64_t token) { return Runs(token); });
   if (barred == tokens.end()) return absl::OkStatus();

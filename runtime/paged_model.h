@@ -49,6 +49,9 @@ class PagedModel {
   std::optional<int64_t> max_tokens() const { return max_tokens_; }
   // InvalidArgument, saying why, for a sequence of which more tokens are run.
   absl::Status CheckLength(int64_t tokens) const;
+  // ResourceExhausted, saying what is needed, what there is and how many tokens fit, for a sequence
+  // that fits alone in no cache that Reserve makes.
+  absl::Status CheckRoom(int64_t tokens, int64_t step_tokens, int64_t cache_tokens) const;
   // False for a token with which the graph is not what was exported.
   bool Runs(int64_t token) const { return std::ranges::count(barred_tokens_, token) == 0; }
   bool runs_all_tokens() const { return barred_tokens_.empty(); }
@@ -90,6 +93,7 @@ class PagedModel {
  private:
   PagedModel() = default;
   void CopyBlocks();
+  std::string WhyNoRoom(int64_t tokens, int64_t step_tokens, int64_t cache_tokens) const;
   absl::Status CheckLogits(const std::vector<int64_t>& dims, const StepMetadata& step) const;
   absl::StatusOr<Tensor> WantedRows(const Tensor& logits, const StepMetadata& step) const;
 

@@ -402,11 +402,11 @@ TEST(SamplerInEngine, ForbidsStopTokensBeforeMinTokens) {
 TEST(SamplerInEngine, NamesTheFieldOfABadRequest) {
   const auto engine = MakeEngine();
   Request request = SampledRequest(0, 17);
-  EXPECT_EQ(engine->Generate({request}).status().message(),
+  EXPECT_EQ(FirstError(Must(engine->Generate({request}))).message(),
             "request 0: samples: expected 1 to 16, got 17");
   request.samples = 1;
   request.sampling.top_p = 2;
-  EXPECT_EQ(engine->Generate({request}).status().message(),
+  EXPECT_EQ(FirstError(Must(engine->Generate({request}))).message(),
             "request 0: top_p: expected more than 0, at most 1, got 2");
 }
 
