@@ -227,6 +227,9 @@ absl::StatusOr<StepMetadata> PagedCache::Append(const std::vector<StepEntry>& en
     step.query_start_loc.push_back(
         static_cast<int32_t>(step.query_start_loc.back() + entry.num_tokens));
     step.seq_lens.push_back(static_cast<int32_t>(sequence.length));
+    if (entry.wants_logits && entry.num_tokens > 0) {
+      step.logit_rows.push_back(step.query_start_loc.back() - 1);
+    }
   }
   for (size_t g = 0; g < groups_.size(); ++g)
     WriteTable(static_cast<int>(g), entries, step.groups[g]);

@@ -23,6 +23,8 @@ using SequenceId = int64_t;
 struct StepEntry {
   SequenceId sequence;
   int64_t num_tokens;
+  // Whether the logits behind its last token are wanted; those of no token are not.
+  bool wants_logits = true;
 };
 
 // Metadata of a packed step, as the paged graph's inputs take it.
@@ -30,6 +32,7 @@ struct StepMetadata {
   std::vector<int64_t> positions;        // [T]
   std::vector<int32_t> query_start_loc;  // [B + 1]
   std::vector<int32_t> seq_lens;         // [B], this step's tokens included
+  std::vector<int64_t> logit_rows;       // [R], which tokens of the step have logits, ascending
   struct Group {
     std::vector<int32_t> block_table;  // [B, max_blocks], -1 where unused or freed
     int64_t max_blocks = 0;

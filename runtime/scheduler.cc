@@ -94,7 +94,7 @@ int64_t Scheduler::Chunk(size_t request, int64_t left) const {
 std::vector<StepEntry> Scheduler::Entries(const std::vector<Work>& work) const {
   std::vector<StepEntry> entries;
   for (const Work& item : work) {
-    entries.push_back({requests_[item.request].sequence, item.num_tokens});
+    entries.push_back({requests_[item.request].sequence, item.num_tokens, item.last});
   }
   return entries;
 }

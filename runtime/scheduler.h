@@ -33,7 +33,7 @@ class Scheduler {
     size_t request = 0;
     int64_t first_token = 0;  // index into the request's tokens
     int64_t num_tokens = 0;
-    bool last = false;  // ends with the newest token: the logits after it are wanted
+    bool last = false;  // ends with the newest token: the logits after it are wanted, and no others
   };
   struct Step {
     std::vector<Work> work;  // in the order of the metadata's sequences

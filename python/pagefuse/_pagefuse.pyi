@@ -88,6 +88,7 @@ class Engine:
         on_token: Callable[[int, int], bool | None] | None = None,
         on_step: Callable[[bool, int], object] | None = None,
         keeps_cache: bool = False,
+        refused: Sequence[str] = (),
     ) -> Any: ...
 
 class Tokenizer:
