@@ -14,18 +14,24 @@
 namespace pagefuse {
 namespace {
 
+constexpr int64_t kUsualSequences = 64;
+
 double Seconds(std::chrono::steady_clock::time_point since) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count();
 }
 
 absl::Status CheckOptions(const EngineOptions& options) {
-  const std::pair<std::string_view, int64_t> positive[] = {
-      {"max_tokens_per_step", options.max_tokens_per_step},
-      {"max_sequences", options.max_sequences}};
-  for (const auto& [name, value] : positive) {
-    if (value > 0) continue;
+  constexpr int64_t kLeastTokens = 4;  // a piece of a prompt beside a sequence that decodes
+  if (options.max_tokens_per_step < kLeastTokens) {
+    return absl::InvalidArgumentError(StrCat("engine: max_tokens_per_step: expected ", kLeastTokens,
+                                             " or more, got ", options.max_tokens_per_step));
+  }
+  const int64_t half = options.max_tokens_per_step / 2;
+  const int64_t sequences = options.max_sequences.value_or(1);
+  if (sequences < 1 || sequences > half) {
     return absl::InvalidArgumentError(
-        StrCat("engine: ", name, ": expected a positive number, got ", value));
+        StrCat("engine: max_sequences: expected 1 to ", half,
+               ", half of max_tokens_per_step, so that prompts have the rest, got ", sequences));
   }
   if (options.cache_tokens >= 0) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -58,6 +64,8 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::unique_ptr<PagedMode
   PF_RETURN_IF_ERROR(CheckOptions(options));
   auto impl = std::make_unique<Impl>();
   impl->options = options;
+  impl->max_sequences =
+      options.max_sequences.value_or(std::min(kUsualSequences, options.max_tokens_per_step / 2));
   impl->model = std::move(model);
   impl->stats.cache_bytes_per_token = impl->model->layout().bytes_per_token();
   impl->stats.cache_bytes_per_sequence = impl->model->layout().bytes_per_sequence();
@@ -88,8 +96,8 @@ absl::Status Engine::Impl::MakeCache(const std::vector<Request>& requests) {
     lengths.insert(lengths.end(), request.samples, TokensToRun(request));
   }
   std::sort(lengths.rbegin(), lengths.rend());
-  if (static_cast<int64_t>(lengths.size()) > options.max_sequences) {
-    lengths.resize(options.max_sequences);
+  if (static_cast<int64_t>(lengths.size()) > max_sequences) {
+    lengths.resize(max_sequences);
   }
   return model->Reserve(lengths, options.max_tokens_per_step, options.cache_tokens);
 }
@@ -137,7 +145,7 @@ void Engine::Impl::Take(const Request& request, std::span<const float> logits, P
 absl::Status Engine::Impl::RunAll(const std::vector<Request>& requests,
                                   std::vector<Progress>& progress, const OnToken& on_token) {
   Scheduler scheduler(&model->cache(), {.max_tokens_per_step = options.max_tokens_per_step,
-                                        .max_sequences = options.max_sequences});
+                                        .max_sequences = max_sequences});
   std::vector<Progress*> scheduled;  // by the scheduler's index: the other samples come in later
   std::vector<const Progress*> tokens_of;
   const auto add = [&](Progress& item) {

@@ -37,8 +37,9 @@ struct EngineOptions {
   std::optional<std::string> kv_cache = {};
   std::optional<int64_t> block_size = {};
   int64_t max_tokens_per_step =
-      512;  // token budget: prompts longer than what is left are prefilled in chunks
-  int64_t max_sequences = 64;
+      512;  // token budget, at least 4: prompts longer than what is left are prefilled in pieces
+  // At most half of max_tokens_per_step, so that prompts have the rest; nullopt: 64 or that half.
+  std::optional<int64_t> max_sequences = {};
   int64_t cache_tokens =
       0;  // tokens that groups without a window can hold in all; 0: what the requests need
   bool share_prefixes = true;  // what prompts begin with alike is computed once
@@ -57,7 +58,7 @@ struct EngineStats {
   int64_t peak_blocks = 0;
 };
 
-// Runs requests to the end with continuous batching: decode first, then prefill chunks within the
+// Runs requests to the end with continuous batching: decode first, then pieces of prompts within the
 // token budget. Prompts that begin alike share the cache of it. Requests never change each other's
 // results. Not thread-safe.
 class Engine {

@@ -61,7 +61,8 @@ absl::Status Engine::Impl::Answer(const Request& request, Kept& text, Progress& 
   Tensor logits;
   while (text.tokens.size() < request.prompt.size()) {
     const size_t left = request.prompt.size() - text.tokens.size();
-    const size_t count = std::min<size_t>(left, options.max_tokens_per_step);
+    const auto count =
+        static_cast<size_t>(PromptPiece(static_cast<int64_t>(left), options.max_tokens_per_step));
     const auto first = request.prompt.begin() + static_cast<std::ptrdiff_t>(text.tokens.size());
     PF_ASSIGN_OR_RETURN(
         logits, Append(text, {first, first + static_cast<std::ptrdiff_t>(count)}, count == left));

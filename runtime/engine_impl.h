@@ -23,7 +23,8 @@ struct Engine::Impl {
     SequenceId sequence;
   };
   std::vector<Kept> kept;
-  int64_t kept_room = 0;  // tokens that the cache was made for
+  int64_t max_sequences = 1;  // of a step
+  int64_t kept_room = 0;      // tokens that the cache was made for
 
   // Why a request is refused before any step.
   absl::Status Check(const Request& request) const;

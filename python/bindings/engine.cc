@@ -337,8 +337,8 @@ void BindEngine(py::module_& module) {
                        const std::optional<std::string>& kv_cache,
                        std::optional<int64_t> block_size, const std::string& weights, int threads,
                        int64_t max_memory, const std::map<std::string, std::string>& options,
-                       int64_t max_tokens_per_step, int64_t max_sequences, int64_t cache_tokens,
-                       bool require_paged, const std::string& check_paging,
+                       int64_t max_tokens_per_step, std::optional<int64_t> max_sequences,
+                       int64_t cache_tokens, bool require_paged, const std::string& check_paging,
                        const OnStage& on_stage) {
              EngineOptions made{
                  .session = MakeSessionOptions({weights, threads, max_memory, options}),
@@ -356,7 +356,7 @@ void BindEngine(py::module_& module) {
            py::arg("threads") = 0, py::arg("max_memory") = 0,
            py::arg("options") = std::map<std::string, std::string>(),
            py::arg("max_tokens_per_step") = usual.max_tokens_per_step,
-           py::arg("max_sequences") = usual.max_sequences, py::arg("cache_tokens") = 0,
+           py::arg("max_sequences") = py::none(), py::arg("cache_tokens") = 0,
            py::arg("require_paged") = false, py::arg("check_paging") = "once",
            py::arg("on_stage") = py::none())
       .def_property_readonly("paged",

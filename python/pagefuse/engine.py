@@ -63,7 +63,7 @@ class Engine:
         max_memory: int = 0,
         options: Mapping[str, str] | None = None,
         max_tokens_per_step: int = 512,
-        max_sequences: int = 64,
+        max_sequences: int | None = None,
         cache_tokens: int = 0,
         require_paged: bool = False,
         check_paging: str = "once",

@@ -67,7 +67,7 @@ TEST(Engine, ABatchGivesTheTokensThatEachRequestGivesAlone) {
     const auto alone = OneByOne(SixRequests(), window);
     EXPECT_EQ(Tokens(*MakeEngine({}, window), SixRequests()), alone);
     EngineOptions tight;
-    tight.max_tokens_per_step = 3;
+    tight.max_tokens_per_step = 4;
     tight.max_sequences = 2;
     EXPECT_EQ(Tokens(*MakeEngine(tight, window), SixRequests()), alone);
     EngineOptions small;
@@ -148,10 +148,15 @@ TEST(Engine, BadRequestsAreNamed) {
 }
 
 TEST(Engine, BadOptionsAreNamed) {
-  EXPECT_EQ(CreateError({.max_tokens_per_step = 0}),
-            "engine: max_tokens_per_step: expected a positive number, got 0");
-  EXPECT_EQ(CreateError({.max_sequences = -2}),
-            "engine: max_sequences: expected a positive number, got -2");
+  EXPECT_EQ(CreateError({.max_tokens_per_step = 3}),
+            "engine: max_tokens_per_step: expected 4 or more, got 3");
+  EXPECT_EQ(
+      CreateError({.max_sequences = -2}),
+      "engine: max_sequences: expected 1 to 256, half of max_tokens_per_step, so that prompts "
+      "have the rest, got -2");
+  EXPECT_EQ(CreateError({.max_tokens_per_step = 9, .max_sequences = 5}),
+            "engine: max_sequences: expected 1 to 4, half of max_tokens_per_step, so that prompts "
+            "have the rest, got 5");
   EXPECT_EQ(CreateError({.cache_tokens = -1}), "engine: cache_tokens: expected 0 or more, got -1");
   EXPECT_THAT(CreateError({.block_size = 0}),
               HasSubstr("block_size: expected 1 to 1048576, got \"0\""));
@@ -195,7 +200,7 @@ TEST(Session, ThreadsAreBounded) {
 TEST(Engine, HugeLimitsAreNoProblem) {
   EngineOptions options;
   options.max_tokens_per_step = std::numeric_limits<int64_t>::max();
-  options.max_sequences = std::numeric_limits<int64_t>::max();
+  options.max_sequences = std::numeric_limits<int64_t>::max() / 2;
   EXPECT_EQ(Tokens(*MakeEngine(options, 5), SixRequests()), OneByOne(SixRequests(), 5));
 }
 

@@ -117,7 +117,7 @@ std::string PagingRun::ToString() const {
 
 PagingRun RandomRun(uint64_t seed, int64_t vocabulary) {
   static constexpr std::array<int64_t, 3> kBlocks = {4, 1, 16};
-  static constexpr std::array<int64_t, 4> kSteps = {7, 3, 64, 1};
+  static constexpr std::array<int64_t, 4> kSteps = {7, 5, 64, 4};
   static constexpr std::array<int64_t, 8> kLong = {0, 0, 0, 0, 0, 0, 70, 140};
   Random random(seed);
   PagingRun run;
