@@ -134,8 +134,11 @@ void RunNumbers(const Product& p, const Peaks& peaks, const std::vector<int64_t>
     const double flops = 2.0 * static_cast<double>(m) * p.elements();
     const double seconds = Time(copies, [&](int64_t i) {
       const WeightView* w = &views[i * matrices];
-      Check(p.gated ? GatedLinearF32(in, {w[0], w[1], Activation::kGeluTanh}, scratch, out)
-                    : LinearF32(in, w[0], scratch, out));
+      if (p.gated) {
+        GatedLinearF32(in, {w[0], w[1], Activation::kGeluTanh}, scratch, out);
+      } else {
+        LinearF32(in, w[0], scratch, out);
+      }
     });
     Print(p.name, {"float32", m, seconds, 4 * p.elements(), flops}, peaks);
     const auto bf16 = [&](int64_t i) {
@@ -216,8 +219,8 @@ void RunExperts(const Peaks& peaks, const std::vector<int64_t>& rows) {
           groups, {x.data(), kChosen, y.data(), kK, kN},
           [&](int64_t expert, const RowsView& in, const OutputView& out, Scratch& memory) {
             const WeightView w{weights.data() + expert * kK * kN, kK, kN, true};
-            const size_t bytes = LinearF32ScratchBytes(in.m, w);
-            return LinearF32(in, w, bytes > 0 ? memory.Get(bytes) : nullptr, out);
+            LinearF32(in, w, memory.Get(LinearF32ScratchBytes(in.m, w)), out);
+            return absl::OkStatus();
           },
           scratch));
     });

@@ -176,8 +176,8 @@ absl::Status RunMoe(KernelArgs& args) {
   moe.product = [&](int p, int64_t expert, const RowsView& x, const OutputView& y,
                     Scratch& scratch) {
     const WeightView w = matrix(p, expert);
-    const size_t bytes = LinearF32ScratchBytes(x.m, w);
-    return LinearF32(x, w, bytes > 0 ? scratch.Get(bytes) : nullptr, y);
+    LinearF32(x, w, scratch.Get(LinearF32ScratchBytes(x.m, w)), y);
+    return absl::OkStatus();
   };
   return Run<reference>(moe, args);
 }

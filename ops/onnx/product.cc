@@ -2,8 +2,8 @@
 #include "pagefuse/ops/onnx/product.h"
 
 #include <algorithm>
-#include <atomic>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,8 +11,8 @@
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ops/kernels/linalg/linear_f32.h"
-#include "pagefuse/ops/kernels/linalg/onednn.h"
 #include "pagefuse/ops/kernels/numeric/dispatch.h"
+#include "pagefuse/ops/kernels/scratch.h"
 #include "pagefuse/ops/schema/shape_checks.h"
 
 namespace pagefuse {
@@ -84,10 +84,6 @@ void ReferenceLoops(KernelArgs& args, const ProductSpec& spec) {
   }
 }
 
-float* ScratchFloats(KernelArgs& args, size_t bytes) {
-  return static_cast<float*>(bytes > 0 ? args.scratch->Get(bytes) : nullptr);
-}
-
 void Scale(float alpha, int64_t size, float* y) {
   if (alpha == 1.0f) return;
   ParallelFor(size, 2 * sizeof(float), [&](int64_t begin, int64_t end) {
@@ -95,62 +91,66 @@ void Scale(float alpha, int64_t size, float* y) {
   });
 }
 
-// Elements of a matrix from which on all threads share its product with a few rows.
-constexpr int64_t kStreamedMatrix = int64_t{1} << 18;
+// Slots of the scratch memory: what LinearF32 asks for, and a left operand that is turned.
+constexpr int kProductSlot = 0, kTurnedSlot = 1;
 
-absl::Status StreamedProducts(KernelArgs& args, const ProductSpec& spec, const ProductDims& dims) {
-  const float* a = args.input(0).as<float>();
-  const float* b = args.input(1).as<float>();
-  float* y = args.output(0).as<float>();
-  for (size_t i = 0; i < dims.a_index.size(); ++i) {
-    const WeightView matrix{b + dims.b_index[i] * dims.k * dims.n, dims.k, dims.n, spec.trans_b};
-    const RowsView x{a + dims.a_index[i] * dims.m * dims.k, dims.m, dims.k};
-    float* scratch = ScratchFloats(args, LinearF32ScratchBytes(dims.m, matrix));
-    const auto rows = static_cast<int64_t>(i) * dims.m;
-    PF_RETURN_IF_ERROR(LinearF32(x, matrix, scratch, {y + rows * dims.n, dims.n}));
-  }
-  Scale(spec.alpha, static_cast<int64_t>(dims.a_index.size()) * dims.m * dims.n, y);
-  return absl::OkStatus();
-}
-
-// Every other product: one sgemm a matrix, in tiles where it is large.
-absl::Status BatchedProduct(KernelArgs& args, const ProductSpec& spec, const ProductDims& dims) {
-  const float* a = args.input(0).as<float>();
-  const float* b = args.input(1).as<float>();
-  float* y = args.output(0).as<float>();
-  const int64_t count = static_cast<int64_t>(dims.a_index.size());
-  if (dims.k == 0) {
-    std::fill_n(y, count * dims.m * dims.n, 0.0f);
-    return absl::OkStatus();
-  }
-  if (dims.m == 0 || dims.n == 0) return absl::OkStatus();
-  // Few rows by large matrices are bound by reading those.
-  const bool streamed = !spec.trans_a && dims.m <= kMaxStreamedRows;
-  if (streamed && dims.n * dims.k >= kStreamedMatrix) return StreamedProducts(args, spec, dims);
-  const auto product = [&](int64_t i) {
-    return Sgemm{.trans_a = spec.trans_a,
-                 .trans_b = spec.trans_b,
-                 .m = dims.m,
-                 .n = dims.n,
-                 .k = dims.k,
-                 .alpha = spec.alpha,
-                 .a = a + dims.a_index[i] * dims.m * dims.k,
-                 .lda = spec.trans_a ? dims.m : dims.k,
-                 .b = b + dims.b_index[i] * dims.k * dims.n,
-                 .ldb = spec.trans_b ? dims.k : dims.n,
-                 .c = y + i * dims.m * dims.n,
-                 .ldc = dims.n};
-  };
-  const int64_t tiles = SgemmTiles(product(0)).count();
-  std::atomic<bool> ok = true;
-  // Four multiplications take the time of moving a byte.
-  const int64_t tile_bytes = dims.m * dims.n * dims.k / tiles / 4 + 1;
-  ParallelFor(count * tiles, tile_bytes, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      if (!RunSgemm(SgemmTiles(product(i / tiles)).Tile(i % tiles))) ok = false;
+// to [m, k] = from [k, m], transposed.
+void Turn(const float* from, int64_t m, int64_t k, float* to) {
+  constexpr int64_t kBlock = 16;
+  ParallelFor(m, 2 * k * static_cast<int64_t>(sizeof(float)), [&](int64_t begin, int64_t end) {
+    for (int64_t i = 0; i < k; i += kBlock) {
+      for (int64_t r = begin; r < end; ++r) {
+        for (int64_t c = i; c < std::min(i + kBlock, k); ++c) to[r * k + c] = from[c * m + r];
+      }
     }
   });
-  return ok ? absl::OkStatus() : absl::InternalError("oneDNN sgemm failed");
+}
+
+// y = alpha * a * b for one matrix of each.
+struct MatrixProduct {
+  const ProductSpec& spec;
+  const ProductDims& dims;
+
+  void Run(const float* a, const float* b, float* y, Scratch& scratch) const {
+    const auto [m, n, k] = std::tuple(dims.m, dims.n, dims.k);
+    if (spec.trans_a) {
+      auto* turned = static_cast<float*>(scratch.Get(m * k * sizeof(float), kTurnedSlot));
+      Turn(a, m, k, turned);
+      a = turned;
+    }
+    const WeightView matrix{b, k, n, spec.trans_b};
+    LinearF32({a, m, k}, matrix, scratch.Get(LinearF32ScratchBytes(m, matrix), kProductSlot),
+              {y, n});
+    Scale(spec.alpha, m * n, y);
+  }
+};
+
+// Multiplications from which on all threads share a product, and elements of a matrix: to read
+// those takes a few rows their time.
+constexpr int64_t kLargeProduct = int64_t{1} << 21, kLargeMatrix = int64_t{1} << 18;
+
+// Every product that is not one by a single matrix: large ones come one after the other, each with
+// all threads; small ones a thread each.
+void BatchedProduct(KernelArgs& args, const ProductSpec& spec, const ProductDims& dims) {
+  const float* a = args.input(0).as<float>();
+  const float* b = args.input(1).as<float>();
+  float* y = args.output(0).as<float>();
+  const auto count = static_cast<int64_t>(dims.a_index.size());
+  const MatrixProduct product{spec, dims};
+  const auto run = [&](int64_t i, Scratch& scratch) {
+    product.Run(a + dims.a_index[i] * dims.m * dims.k, b + dims.b_index[i] * dims.k * dims.n,
+                y + i * dims.m * dims.n, scratch);
+  };
+  const int64_t products = dims.m * dims.n * dims.k;
+  if (count < 2 || products >= kLargeProduct || dims.n * dims.k >= kLargeMatrix) {
+    for (int64_t i = 0; i < count; ++i) run(i, *args.scratch);
+    return;
+  }
+  PerWorker<Scratch> own;
+  // Four multiplications take the time of moving a byte.
+  ParallelFor(count, products / 4 + 1, [&](int64_t begin, int64_t end, int worker) {
+    for (int64_t i = begin; i < end; ++i) run(i, own[worker]);
+  });
 }
 
 }  // namespace
@@ -217,15 +217,15 @@ absl::Status LinearProduct(KernelArgs& args, const ProductSpec& spec) {
   const TensorArg& a = args.input(0);
   const TensorArg& b = args.input(1);
   const ProductDims dims = DimsOf(spec, a, b);
-  if (spec.trans_a || b.dims.size() != 2) return BatchedProduct(args, spec, dims);
+  if (spec.trans_a || b.dims.size() != 2) {
+    BatchedProduct(args, spec, dims);
+    return absl::OkStatus();
+  }
   // A batch of a's matrices by one matrix is one taller product.
-  const int64_t rows = static_cast<int64_t>(dims.a_index.size()) * dims.m;
-  const RowsView x{a.as<float>(), rows, dims.k};
-  const OutputView y{args.output(0).as<float>(), dims.n};
-  const WeightView weight{b.as<float>(), dims.k, dims.n, spec.trans_b};
-  float* scratch = ScratchFloats(args, LinearF32ScratchBytes(rows, weight));
-  PF_RETURN_IF_ERROR(LinearF32(x, weight, scratch, y));
-  Scale(spec.alpha, rows * dims.n, y.data);
+  ProductDims taller = dims;
+  taller.m *= static_cast<int64_t>(dims.a_index.size());
+  MatrixProduct{spec, taller}.Run(a.as<float>(), b.as<float>(), args.output(0).as<float>(),
+                                  *args.scratch);
   return absl::OkStatus();
 }
 

@@ -23,4 +23,15 @@ PartialRow JoinPartialRows(const PartialRows& rows, float* values) {
   return row;
 }
 
+void AddPartialRow(const float* more, int64_t size, PartialRow& row) {
+  constexpr float kLowest = -std::numeric_limits<float>::infinity();
+  if (more[0] == kLowest && more[1] == 0) return;
+  const float max = std::max(row.max, more[0]);
+  const float base = max == kLowest ? 0 : max;
+  const float kept = std::exp(row.max - base), weight = std::exp(more[0] - base);
+  row.max = max;
+  row.sum = row.sum * kept + more[1] * weight;
+  for (int64_t d = 0; d < size; ++d) row.values[d] = row.values[d] * kept + more[2 + d] * weight;
+}
+
 }  // namespace pagefuse

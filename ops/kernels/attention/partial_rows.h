@@ -28,4 +28,8 @@ struct PartialRows {
 };
 PartialRow JoinPartialRows(const PartialRows& rows, float* values);
 
+// Joins one more row in memory, of `size` values, to `row`, whose values change. A row of no visible
+// key changes no bit.
+void AddPartialRow(const float* more, int64_t size, PartialRow& row);
+
 }  // namespace pagefuse

@@ -3,10 +3,11 @@
 //
 // A group is one query token, or in the dense case a few tokens of one sequence: rows of query that
 // share a list of cache rows. A task computes a group over a segment of its list: tiles of cache
-// rows are gathered and decoded once for all query rows, both products are matrix products. With
-// few groups the lists are cut into several segments, whose results are joined by their
-// log-sum-exp; where they are cut depends on the lengths of the lists and the number of groups, not
-// on threads.
+// rows are gathered and decoded once for all query rows, both products are matrix products. Segments
+// end at multiples of a fixed number of rows and are joined in their order by their log-sum-exp, so
+// that a query row has the same bits whatever the other rows of the call are, those of its group
+// among them, and on any number of threads. Where a call has few groups, their segments are tasks of
+// their own.
 #pragma once
 
 #include <cstddef>
@@ -31,6 +32,9 @@ struct SparseMlaTask {
   // there is: results go to the output at once.
   float* partials;
   std::byte* scratch;
+  // Groups of the call's or the sequence's kind have one token each. A group of several that has but
+  // one left is no such: which products compute it follows from its kind.
+  bool lone_tokens;
 
   int64_t num_rows() const { return num_tokens * problem->num_heads; }
   // Leaves the result of query row r.

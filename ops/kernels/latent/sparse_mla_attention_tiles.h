@@ -49,7 +49,8 @@ struct SparseMlaTilesMemory {
   float* row;        // a row of the output
   int64_t bytes;
 
-  SparseMlaTilesMemory(const SparseMlaProblem& p, int64_t num_rows, std::byte* memory) {
+  SparseMlaTilesMemory(const SparseMlaProblem& p, int64_t num_rows, bool in_place,
+                       std::byte* memory) {
     head_tiles = (num_rows + kTileRows - 1) / kTileRows;
     depth_tiles = (p.head_size + kTileDepth - 1) / kTileDepth;
     value_tiles = (p.value_size + kTileDepth - 1) / kTileDepth * 2;
@@ -58,7 +59,6 @@ struct SparseMlaTilesMemory {
     ScratchPieces pieces(memory);
     const auto tiles = [&](int64_t count) { return pieces.Take<uint16_t>(count * kTileWords); };
     query = tiles(query_terms * head_tiles * depth_tiles);
-    const bool in_place = TakesRowsInPlace(num_rows);
     keys = tiles(in_place ? 0 : 2 * kTileStepKeys / kTileRows * depth_tiles);
     values = pieces.Take<uint16_t>(in_place ? 0 : value_tiles * kValueStep);
     scores = pieces.Take<float>(head_tiles * kPartKeys * kTileColumns);
@@ -74,9 +74,10 @@ struct SparseMlaTilesMemory {
     bytes = pieces.bytes();
   }
 
-  // Whether products take cache rows in place for so many query rows (linalg/bf16_rows.h).
-  static bool TakesRowsInPlace(int64_t num_rows) {
-    return num_rows <= kInPlaceRows && HasBf16Rows();
+  // Whether products take cache rows in place (linalg/bf16_rows.h). It does not follow from how many
+  // tokens share a group, so that they do not show in results.
+  static bool TakesRowsInPlace(const SparseMlaTask& task) {
+    return task.lone_tokens && task.problem->num_heads <= kInPlaceRows && HasBf16Rows();
   }
 
   int64_t row_words() const { return depth_tiles * kTileDepth; }

@@ -36,7 +36,7 @@ class TilesTask {
   explicit TilesTask(const SparseMlaTask& task)
       : task_(task),
         p_(*task.problem),
-        at_(p_, task.num_rows(), task.scratch),
+        at_(p_, task.num_rows(), SparseMlaTilesMemory::TakesRowsInPlace(task), task.scratch),
         operands_(task, at_) {}
 
   HWY_INLINE bool Run() {
@@ -143,7 +143,7 @@ class TilesTask {
 };
 
 bool TilesTaskRun(const SparseMlaTask& task) {
-  if (SparseMlaTilesMemory::TakesRowsInPlace(task.num_rows())) {
+  if (SparseMlaTilesMemory::TakesRowsInPlace(task)) {
     return TilesTask<RowsInPlace>(task).Run();
   }
   return TilesTask<PackedRows>(task).Run();
@@ -165,10 +165,10 @@ bool SparseMlaTilesSupports(const SparseMlaProblem& p) {
 }
 
 int64_t SparseMlaTilesScratch(const SparseMlaProblem& p, int64_t num_rows) {
-  // A group of fewer rows may take another path.
-  const int64_t least = std::min(num_rows, kInPlaceRows);
-  return std::max(SparseMlaTilesMemory(p, num_rows, nullptr).bytes,
-                  SparseMlaTilesMemory(p, least, nullptr).bytes);
+  // Either way: sequences of a call may differ in it.
+  const int64_t lone_rows = std::min(num_rows, kInPlaceRows);
+  return std::max(SparseMlaTilesMemory(p, num_rows, false, nullptr).bytes,
+                  SparseMlaTilesMemory(p, lone_rows, true, nullptr).bytes);
 }
 
 bool RunSparseMlaTiles(const SparseMlaTask& task) {

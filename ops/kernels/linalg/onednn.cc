@@ -83,44 +83,10 @@ OneDnnOnThisThread::~OneDnnOnThisThread() {
   if (before_ > 0) OneDnnsOpenMp().set_num_threads(before_);
 }
 
-Sgemm Sgemm::Part(int64_t row, int64_t rows, int64_t first, int64_t columns) const {
-  Sgemm part = *this;
-  part.m = rows;
-  part.n = columns;
-  part.a += trans_a ? row : row * lda;
-  part.b += trans_b ? first * ldb : first;
-  part.c += row * ldc + first;
-  return part;
-}
-
 bool RunSgemm(const Sgemm& p) {
   const OneDnnOnThisThread alone;
   return dnnl_sgemm(p.trans_a ? 'T' : 'N', p.trans_b ? 'T' : 'N', p.m, p.n, p.k, p.alpha, p.a,
                     p.lda, p.b, p.ldb, 0.0f, p.c, p.ldc) == dnnl_success;
-}
-
-SgemmTiles::SgemmTiles(const Sgemm& product) : product_(product) {
-  const TileSize size = TileSizeFor(product.m, product.n, product.k);
-  rows_ = size.rows;
-  columns_ = size.columns;
-  row_tiles_ = CeilDiv(product.m, rows_);
-  column_tiles_ = CeilDiv(product.n, columns_);
-}
-
-Sgemm SgemmTiles::Tile(int64_t i) const {
-  const int64_t row = i % row_tiles_ * rows_;
-  const int64_t column = i / row_tiles_ * columns_;
-  return product_.Part(row, std::min(rows_, product_.m - row), column,
-                       std::min(columns_, product_.n - column));
-}
-
-bool ParallelSgemm(const Sgemm& product) {
-  const SgemmTiles tiles(product);
-  std::atomic<bool> ok = true;
-  ParallelTasks(tiles.count(), [&](int64_t i) {
-    if (!RunSgemm(tiles.Tile(i))) ok = false;
-  });
-  return ok;
 }
 
 bool ParallelByteGemm(const ByteGemm& p) {

@@ -36,33 +36,10 @@ struct Sgemm {
   int64_t ldb = 0;
   float* c = nullptr;
   int64_t ldc = 0;
-
-  // Columns [first, first + columns) of rows [row, row + rows) of c.
-  Sgemm Part(int64_t row, int64_t rows, int64_t first, int64_t columns) const;
 };
 
 // False, with anything in c, if oneDNN refuses. All three sizes are positive.
 bool RunSgemm(const Sgemm& product);
-
-// How a product is cut into tiles that are computed one by one. It follows from the product's sizes
-// alone, so that a result has the same bits on any number of threads.
-class SgemmTiles {
- public:
-  explicit SgemmTiles(const Sgemm& product);
-  int64_t count() const { return row_tiles_ * column_tiles_; }
-  // Elements of c in the largest tile.
-  int64_t tile_size() const { return rows_ * columns_; }
-  // Tiles of the same columns of b follow each other.
-  Sgemm Tile(int64_t i) const;
-
- private:
-  Sgemm product_;
-  int64_t rows_, columns_;  // of a tile
-  int64_t row_tiles_, column_tiles_;
-};
-
-// The same, its tiles shared among the workers of the call.
-bool ParallelSgemm(const Sgemm& product);
 
 // c [m, n] = (a - a_zero) * (b - b_zero) in int32, with a [m, k] of bytes, signed or not, b [k, n]
 // of int8. Shared among the workers of the call; exact, so the same however it is cut.

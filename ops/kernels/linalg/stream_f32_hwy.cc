@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "pagefuse/ops/kernels/linalg/ask_ahead.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/linalg/stream_f32_hwy.cc"
 #include "hwy/foreach_target.h"
@@ -20,14 +22,6 @@ using DOne = hn::CappedTag<float, 1>;
 constexpr int kStreams = 4;  // rows of W read at a time; more do not raise the bandwidth
 constexpr int kMaxRows = 4;  // rows of x in registers
 
-// Asks for what lies `distance` floats on, into the second-level cache. The rows that are read next
-// begin on other pages, where the processor's own prefetch has to find its stride anew. An address
-// behind W does no harm.
-HWY_INLINE void Ask(const float* at, int64_t distance) {
-  constexpr int kSecondLevel = 2;
-  __builtin_prefetch(at + distance, 0, kSecondLevel);
-}
-
 // Columns [begin, end) of y[r] (+)= x[r, 0..kCount) * w[0..kCount), as whole vectors of `d`;
 // returns where it stopped.
 template <class D, int kRows, int kCount, bool kAdd>
@@ -43,7 +37,7 @@ HWY_INLINE int64_t AddColumns(D d, const RowsView& x, const float* w, int64_t w_
     hn::Vec<D> row[kCount];
     for (int i = 0; i < kCount; ++i) {
       row[i] = hn::LoadU(d, w + i * w_stride + n);
-      Ask(w + i * w_stride + n, kCount * w_stride);
+      AskAhead(w + (kCount + i) * w_stride + n);  // of the rows that are read next
     }
     for (int r = 0; r < kRows; ++r) {
       float* out = y.data + r * y.stride + n;
@@ -112,76 +106,6 @@ void RowMajor(const RowsView& x, const WeightView& w, const WeightPart& part,
   }
 }
 
-// kRows rows of x times kCount rows of a transposed W: out[r * stride + i].
-template <int kRows, int kCount>
-HWY_INLINE void Dots(const RowsView& x, const float* w, int64_t k, const OutputView& out) {
-  const DFull d;
-  const int64_t lanes = hn::Lanes(d);
-  hn::Vec<DFull> sums[kRows][kCount];
-  for (auto& row : sums) {
-    for (auto& sum : row) sum = hn::Zero(d);
-  }
-  int64_t c = 0;
-  for (; c + lanes <= k; c += lanes) {
-    for (int i = 0; i < kCount; ++i) {
-      const auto weight = hn::LoadU(d, w + i * k + c);
-      Ask(w + i * k + c, kCount * k);
-      for (int r = 0; r < kRows; ++r) {
-        sums[r][i] = hn::MulAdd(weight, hn::LoadU(d, x.data + r * x.stride + c), sums[r][i]);
-      }
-    }
-  }
-  const DOne one;
-  for (int r = 0; r < kRows; ++r) {
-    for (int i = 0; i < kCount; ++i) {
-      auto sum = hn::Set(one, hn::GetLane(hn::SumOfLanes(d, sums[r][i])));
-      for (int64_t j = c; j < k; ++j) {
-        sum = hn::MulAdd(hn::LoadU(one, w + i * k + j), hn::LoadU(one, x.data + r * x.stride + j),
-                         sum);
-      }
-      out.data[r * out.stride + i] = hn::GetLane(sum);
-    }
-  }
-}
-
-// kRows rows of x times rows [begin, end) of W.
-template <int kRows>
-HWY_INLINE void DotRows(const RowsView& x, const WeightView& w, int64_t begin, int64_t end,
-                        const OutputView& out) {
-  int64_t n = begin;
-  for (; n + kStreams <= end; n += kStreams) {
-    Dots<kRows, kStreams>(x, w.data + n * w.k, w.k, {out.data + n, out.stride});
-  }
-  for (; n < end; ++n) Dots<kRows, 1>(x, w.data + n * w.k, w.k, {out.data + n, out.stride});
-}
-
-void Transposed(const RowsView& x, const WeightView& w, const WeightPart& part,
-                const OutputView& out) {
-  // For more than kMaxRows rows of x: that many of them stay in L1 while a group of W's rows
-  // passes, which then stays in L2 for the next ones.
-  constexpr int64_t kGroup = 8 * kStreams;
-  for (int64_t n = part.n_begin; n < part.n_end; n += kGroup) {
-    const int64_t end = std::min(n + kGroup, part.n_end);
-    for (int64_t r = 0; r < x.m; r += kMaxRows) {
-      const RowsView rows{x.data + r * x.stride, std::min<int64_t>(kMaxRows, x.m - r), x.stride};
-      const OutputView y{out.data + r * out.stride, out.stride};
-      switch (rows.m) {
-        case 4:
-          DotRows<4>(rows, w, n, end, y);
-          break;
-        case 3:
-          DotRows<3>(rows, w, n, end, y);
-          break;
-        case 2:
-          DotRows<2>(rows, w, n, end, y);
-          break;
-        default:
-          DotRows<1>(rows, w, n, end, y);
-      }
-    }
-  }
-}
-
 template <class D>
 HWY_INLINE int64_t SumColumns(D d, const float* partial, int64_t stride, int64_t count,
                               int64_t begin, int64_t n, float* out) {
@@ -209,17 +133,11 @@ HWY_AFTER_NAMESPACE();
 namespace pagefuse {
 
 HWY_EXPORT(RowMajor);
-HWY_EXPORT(Transposed);
 HWY_EXPORT(Sum);
 
 void StreamRowMajor(const RowsView& x, const WeightView& w, const WeightPart& part,
                     const OutputView& out) {
   HWY_DYNAMIC_DISPATCH(RowMajor)(x, w, part, out);
-}
-
-void StreamTransposed(const RowsView& x, const WeightView& w, const WeightPart& part,
-                      const OutputView& out) {
-  HWY_DYNAMIC_DISPATCH(Transposed)(x, w, part, out);
 }
 
 void SumPartials(const float* partial, int64_t stride, int64_t count, int64_t n, float* out) {

@@ -195,8 +195,8 @@ absl::Status RunLinear(KernelArgs& args) {
   return RunByExpert(args, s,
                      [&](int64_t expert, const RowsView& x, const OutputView& y, Scratch& scratch) {
                        const WeightView matrix{w + expert * s.k * s.n, s.k, s.n, s.trans_b};
-                       const size_t bytes = LinearF32ScratchBytes(x.m, matrix);
-                       return LinearF32(x, matrix, bytes > 0 ? scratch.Get(bytes) : nullptr, y);
+                       LinearF32(x, matrix, scratch.Get(LinearF32ScratchBytes(x.m, matrix)), y);
+                       return absl::OkStatus();
                      });
 }
 

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// A row of a matrix product has the same bits whatever other rows there are.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "hwy/aligned_allocator.h"
+#include "rows.h"
+
+#include "pagefuse/ops/kernels/linalg/linear_bf16.h"
+#include "pagefuse/ops/kernels/linalg/linear_f32.h"
+#include "pagefuse/ops/kernels/scratch.h"
+
+namespace pagefuse::testing {
+namespace {
+
+struct Sizes {
+  int64_t k, n;
+};
+// One chunk along k and one tile; edges of both; two and several chunks, which are cut into blocks.
+const Sizes kSizes[] = {{64, 128}, {37, 45}, {1031, 259}, {2310, 130}};
+
+TEST(RowInvariance, Float32Products) {
+  for (const auto& [k, n] : kSizes) {
+    const std::vector<float> weights = RandomFloats(k * n, 3);
+    for (const bool transposed : {false, true}) {
+      SCOPED_TRACE(std::to_string(k) + " x " + std::to_string(n) + (transposed ? "^T" : ""));
+      const WeightView w{weights.data(), k, n, transposed};
+      ExpectRowInvariance(
+          {k, n, [&](const float* x, const std::vector<int64_t>& labels) {
+             const auto m = static_cast<int64_t>(labels.size());
+             Scratch scratch;
+             std::vector<float> y(m * w.n);
+             LinearF32({x, m, w.k}, w, scratch.Get(LinearF32ScratchBytes(m, w)), {y.data(), w.n});
+             return y;
+           }});
+    }
+  }
+}
+
+// Many rows by a matrix that is cut into tiles of rows too.
+TEST(RowInvariance, Float32ProductsOfManyRows) {
+  const Sizes s{300, 70};
+  const std::vector<float> weights = RandomFloats(s.k * s.n, 3);
+  const WeightView w{weights.data(), s.k, s.n, false};
+  ExpectRowInvariance(
+      {.k = s.k,
+       .n = s.n,
+       .run =
+           [&](const float* x, const std::vector<int64_t>& labels) {
+             const auto m = static_cast<int64_t>(labels.size());
+             Scratch scratch;
+             std::vector<float> y(m * w.n);
+             LinearF32({x, m, w.k}, w, scratch.Get(LinearF32ScratchBytes(m, w)), {y.data(), w.n});
+             return y;
+           },
+       .most_rows = 600});
+}
+
+TEST(RowInvariance, GatedFloat32Products) {
+  for (const bool transposed : {false, true}) {
+    const Sizes s{1030, 258};
+    const std::vector<float> gate = RandomFloats(s.k * s.n, 3), up = RandomFloats(s.k * s.n, 4);
+    const GatedWeights w{{gate.data(), s.k, s.n, transposed},
+                         {up.data(), s.k, s.n, transposed},
+                         Activation::kGeluTanh};
+    ExpectRowInvariance({s.k, s.n, [&](const float* x, const std::vector<int64_t>& labels) {
+                           const auto m = static_cast<int64_t>(labels.size());
+                           Scratch scratch;
+                           std::vector<float> y(m * s.n);
+                           GatedLinearF32({x, m, s.k}, w,
+                                          scratch.Get(GatedLinearF32ScratchBytes(m, w.gate)),
+                                          {y.data(), s.n});
+                           return y;
+                         }});
+  }
+}
+
+TEST(RowInvariance, Bfloat16Products) {
+  for (const auto& [k, n] : {Sizes{64, 128}, {333, 130}}) {
+    const std::vector<float> weights = RandomFloats(k * n, 3);
+    std::vector<uint16_t> words(k * n);
+    RoundToRows({weights.data(), k, n, false}, words.data());
+    const auto blocks = hwy::AllocateAligned<uint16_t>(PackedBf16::Words(k, n));
+    PackedBf16::Pack({.words = words.data(), .n = n, .k = k}, blocks.get());
+    const PackedBf16 w(blocks.get(), k, n);
+    ExpectRowInvariance(
+        {k, n, [&, k = k, n = n](const float* x, const std::vector<int64_t>& labels) {
+           const auto m = static_cast<int64_t>(labels.size());
+           Scratch scratch;
+           std::vector<float> y(m * n);
+           LinearBf16({x, m, k}, w, scratch.Get(LinearBf16ScratchBytes(m, k)), {y.data(), n});
+           return y;
+         }});
+  }
+}
+
+}  // namespace
+}  // namespace pagefuse::testing
