@@ -19,7 +19,7 @@ namespace {
 // Where a call has what belongs to its tokens and sequences.
 struct Layout {
   std::vector<size_t> by_token = {0};
-  std::vector<size_t> by_sequence;  // block tables
+  std::vector<size_t> by_sequence = {};  // block tables
   size_t lens = 0, starts = 0;      // 0: every token is a sequence
 };
 
