@@ -26,7 +26,7 @@ class BatchInvariance : public testing::TestWithParam<std::tuple<Modes, const ch
   const Modes& modes() const { return std::get<0>(GetParam()); }
 
   std::vector<Completion> Generate(const std::vector<Request>& requests, EngineOptions options) {
-    options.session.weights.format = std::get<1>(GetParam());
+    UseWeights(Must(FindWeightFormat(std::get<1>(GetParam()))), options.session);
     const auto engine = Must(Engine::Create(LoadBundled(modes().model), options));
     std::vector<Completion> completions = Must(engine->Generate(requests));
     EXPECT_EQ(engine->cache().blocks_in_use(), 0);
@@ -39,7 +39,9 @@ std::vector<Request> Prompts(const std::string& model) {
   const std::vector<int64_t> base = LoadGreedy(model).prompt;
   std::vector<Request> requests;
   for (int64_t i = 0; i < 9; ++i) {
-    Request request{.max_new_tokens = 10 + i, .keep_logits = true};
+    Request request;
+    request.max_new_tokens = 10 + i;
+    request.keep_logits = true;
     for (int64_t t = 0; t < (i == 0 ? 1 : 13 * i); ++t) {
       request.prompt.push_back((base[t % base.size()] * (i + 1) + 31 * t) % 128);
     }

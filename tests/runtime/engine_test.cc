@@ -98,7 +98,7 @@ TEST(Engine, PromptsThatBeginAlikeAreComputedOnceAndAnswerAsAlone) {
     const auto engine_apart = MakeEngine(apart, window);
     EXPECT_EQ(Tokens(*engine_apart, AlikeRequests()), alone);
     EXPECT_EQ(engine_apart->stats().shared_tokens, 0);
-    for (const int64_t step : {4, 512}) {
+    for (const int64_t step : {12, 512}) {
       EngineOptions options;
       options.max_tokens_per_step = step;
       const auto engine = MakeEngine(options, window);

@@ -95,7 +95,9 @@ TEST(Scheduler, WrittenTokensThatAreComputedAgainAreRowsOfTheirOwn) {
     scheduler.AddToken(old);
     scheduler.AddToken(young);
   }
-  // Three and two blocks of four tokens are full: 12 tokens, and 9 of the young one.
+  // All blocks of four tokens are taken: the young one waits for its third, then gives both back.
+  ASSERT_EQ(scheduler.Next()->work.size(), 1u);
+  scheduler.AddToken(old);
   ASSERT_EQ(scheduler.Next()->work.size(), 1u);
   ASSERT_EQ(scheduler.preemptions(), 1);
   scheduler.Finish(old);
