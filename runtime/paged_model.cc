@@ -129,7 +129,8 @@ std::string PagedModel::WhyNoRoom(int64_t tokens, int64_t step_tokens, int64_t c
   int64_t there = session_->memory()->limit() - session_->memory()->used();
   for (const auto& [name, tensor] : tensors_) there += tensor.byte_size();  // it makes room
   if (bytes <= there) return "";
-  return StrCat("needs a cache of ", bytes, " bytes at ", tokens, " tokens, memory has ", there);
+  return StrCat("the cache: no memory for ", bytes, " bytes at ", tokens, " tokens, of ", there,
+                " that may be");
 }
 
 absl::Status PagedModel::CheckRoom(int64_t tokens, int64_t step_tokens,
