@@ -144,6 +144,7 @@ absl::StatusOr<std::vector<std::string>> FusedAnswers(const Options& bench,
     requests.push_back(std::move(request));
   }
   PF_ASSIGN_OR_RETURN(std::vector<Completion> completions, engine->Generate(requests));
+  PF_RETURN_IF_ERROR(FirstError(completions));
   *stats = engine->stats();
   std::vector<std::string> answers;
   for (const Completion& completion : completions) answers.push_back(Text(completion.tokens));

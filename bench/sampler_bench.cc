@@ -41,7 +41,9 @@ int main() {
       {"min-p 0.05", {.temperature = 1, .min_p = 0.05}},
       {"top-p 0.95", {.temperature = 1, .top_p = 0.95}},
       {"top-k 64, repetition 1.1", {.temperature = 1, .top_k = 64, .repetition_penalty = 1.1}},
-      {"greedy, logprobs 5", {.logprobs = 5}}};
+      {"greedy, logprobs 5", {.logprobs = 5}},
+      {"temperature 1, logprobs 5", {.temperature = 1, .logprobs = 5}},
+      {"temperature 2, top-p 0.95", {.temperature = 2, .top_p = 0.95}}};
   for (const auto& [name, options] : settings) {
     std::printf("%-34s %7.3f ms\n", name, Milliseconds(options, logits));
   }

@@ -48,7 +48,8 @@ absl::StatusOr<Times> TimeEngine(const Options& options, bool warm) {
   times.warm_up = (Now() - start) * 1e3;
   for (int i = 0; i < options.calls; ++i) {
     start = Now();
-    PF_RETURN_IF_ERROR(engine->Generate({request}).status());
+    PF_ASSIGN_OR_RETURN(const auto completions, engine->Generate({request}));
+    PF_RETURN_IF_ERROR(FirstError(completions));
     times.calls.push_back((Now() - start) * 1e3);
   }
   return times;

@@ -152,6 +152,8 @@ void CacheLayout::AddStepFeeds(const std::vector<int64_t>& input_ids, const Step
   }
   add("query_start_loc", Tensor::Of<int32_t>({sequences + 1}, step.query_start_loc));
   add("seq_lens", Tensor::Of<int32_t>({sequences}, step.seq_lens));
+  const auto rows = static_cast<int64_t>(step.logit_rows.size());
+  add("logit_rows", Tensor::Of<int64_t>({rows}, step.logit_rows));
   for (size_t g = 0; g < groups_.size(); ++g) {
     const StepMetadata::Group& group = step.groups[g];
     add(StrCat("block_table.", groups_[g].name),

@@ -16,7 +16,8 @@
 namespace pagefuse {
 
 // A paged graph carries metadata_props "pagefuse.cache_groups" (cache_groups.h) and the inputs
-// input_ids [T], positions [T] (i64), query_start_loc [B+1], seq_lens [B] (i32), for each group
+// input_ids [T], positions [T] (i64), query_start_loc [B+1], seq_lens [B] (i32), logit_rows [R]
+// (i64), the tokens of which logits are computed, for each group
 // block_table.<name> [B, M] (i32) and slot_mapping.<name> [T] (i64), and each cache [num_blocks,
 // block_size, ...], or uint8 [num_blocks, S] where the rows of a block lie in S bytes. Inputs that
 // the graph dropped are not fed. Inputs [T] (i64) that metadata_props "pagefuse.zero_inputs", a

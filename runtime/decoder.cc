@@ -83,7 +83,7 @@ std::optional<int64_t> Decoder::BarredIn(const Request& request) const {
 }
 
 bool Decoder::IsBeyond(const Request& request) const {
-  if (!beyond_) return false;
+  if (!beyond_ || !CheckRequest(request, vocabulary()).ok()) return false;
   const auto most = engine_->max_tokens();
   return (most && TokensToRun(request) > *most) || BarredIn(request);
 }
@@ -140,6 +140,7 @@ absl::Status Decoder::GoOn(const Request& request, int64_t sample, Completion& c
   std::ranges::copy(completion.tokens, all.tokens.begin());
   std::ranges::copy(completion.logits, all.logits.begin());
   std::ranges::copy(completion.logprobs, all.logprobs.begin());
+  all.request = completion.request;
   completion = std::move(all);
   return absl::OkStatus();
 }
@@ -149,7 +150,7 @@ absl::StatusOr<std::vector<Completion>> Decoder::GeneratePaged(const std::vector
   PF_ASSIGN_OR_RETURN(std::vector<Completion> completions, engine_->Generate(requests, on_token));
   size_t place = 0;
   for (const Request& request : requests) {
-    for (int64_t sample = 0; sample < request.samples; ++sample, ++place) {
+    for (int64_t sample = 0; sample < NumCompletions(request); ++sample, ++place) {
       if (!GoesOn(completions[place])) continue;
       PF_RETURN_IF_ERROR(GoOn(request, sample, completions[place], place, on_token));
     }
@@ -163,17 +164,18 @@ absl::StatusOr<std::vector<Completion>> Decoder::Generate(const std::vector<Requ
   if (std::ranges::none_of(requests, [&](const Request& r) { return IsBeyond(r); })) {
     return GeneratePaged(requests, on_token);
   }
-  PF_RETURN_IF_ERROR(CheckRequests(requests, vocabulary()));
   std::vector<Completion> completions;
   for (const bool beyond : {false, true}) {
     std::vector<Request> part;
-    std::vector<size_t> places;  // of their completions
+    std::vector<size_t> places, owners;  // of their completions
     size_t place = 0;
-    for (const Request& request : requests) {
-      const bool here = IsBeyond(request) == beyond;
-      if (here) part.push_back(request);
-      for (int64_t sample = 0; sample < request.samples; ++sample, ++place) {
-        if (here) places.push_back(place);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const bool here = IsBeyond(requests[i]) == beyond;
+      if (here) part.push_back(requests[i]);
+      for (int64_t sample = 0; sample < NumCompletions(requests[i]); ++sample, ++place) {
+        if (!here) continue;
+        places.push_back(place);
+        owners.push_back(i);
       }
     }
     completions.resize(place);
@@ -186,7 +188,10 @@ absl::StatusOr<std::vector<Completion>> Decoder::Generate(const std::vector<Requ
     }
     PF_ASSIGN_OR_RETURN(std::vector<Completion> made,
                         beyond ? GenerateBeyond(part, on_part) : GeneratePaged(part, on_part));
-    for (size_t i = 0; i < made.size(); ++i) completions[places[i]] = std::move(made[i]);
+    for (size_t i = 0; i < made.size(); ++i) {
+      made[i].request = owners[i];
+      completions[places[i]] = std::move(made[i]);
+    }
   }
   return completions;
 }
@@ -211,7 +216,7 @@ absl::StatusOr<Completion> Decoder::Continue(const Request& request, int64_t roo
     return come;
   }
   PF_ASSIGN_OR_RETURN(std::vector<Completion> completions, Generate({request}, on_token));
-  PF_RETURN_IF_ERROR(FirstError(completions));
+  PF_RETURN_IF_ERROR(completions[0].error);
   return std::move(completions[0]);
 }
 

@@ -58,8 +58,8 @@ class Decoder {
 
   // Engine::Generate and Engine::WarmUp; a graph that is not paged has nothing to warm up. Requests
   // that the paged graph does not run are generated as it was exported, behind the others, and so is
-  // what follows a new token that it does not run; they are InvalidArgument, and this is
-  // FailedPrecondition, where pages or options of them are asked for.
+  // what follows a new token that it does not run; they are refused, and this is FailedPrecondition,
+  // where pages or options of them are asked for.
   absl::StatusOr<std::vector<Completion>> Generate(const std::vector<Request>& requests,
                                                    const OnToken& on_token = nullptr);
   // Engine::Continue; a graph that is not paged computes the whole prompt.

@@ -14,18 +14,24 @@
 namespace pagefuse {
 namespace {
 
+constexpr int64_t kUsualSequences = 64;
+
 double Seconds(std::chrono::steady_clock::time_point since) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count();
 }
 
 absl::Status CheckOptions(const EngineOptions& options) {
-  const std::pair<std::string_view, int64_t> positive[] = {
-      {"max_tokens_per_step", options.max_tokens_per_step},
-      {"max_sequences", options.max_sequences}};
-  for (const auto& [name, value] : positive) {
-    if (value > 0) continue;
+  constexpr int64_t kLeastTokens = 4;  // a piece of a prompt beside a sequence that decodes
+  if (options.max_tokens_per_step < kLeastTokens) {
+    return absl::InvalidArgumentError(StrCat("engine: max_tokens_per_step: expected ", kLeastTokens,
+                                             " or more, got ", options.max_tokens_per_step));
+  }
+  const int64_t half = options.max_tokens_per_step / 2;
+  const int64_t sequences = options.max_sequences.value_or(1);
+  if (sequences < 1 || sequences > half) {
     return absl::InvalidArgumentError(
-        StrCat("engine: ", name, ": expected a positive number, got ", value));
+        StrCat("engine: max_sequences: expected 1 to ", half,
+               ", half of max_tokens_per_step, so that prompts have the rest, got ", sequences));
   }
   if (options.cache_tokens >= 0) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -58,23 +64,26 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::unique_ptr<PagedMode
   PF_RETURN_IF_ERROR(CheckOptions(options));
   auto impl = std::make_unique<Impl>();
   impl->options = options;
+  impl->max_sequences =
+      options.max_sequences.value_or(std::min(kUsualSequences, options.max_tokens_per_step / 2));
   impl->model = std::move(model);
   impl->stats.cache_bytes_per_token = impl->model->layout().bytes_per_token();
   impl->stats.cache_bytes_per_sequence = impl->model->layout().bytes_per_sequence();
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }
 
-absl::Status Engine::Impl::Check(const std::vector<Request>& requests) const {
-  PF_RETURN_IF_ERROR(CheckRequests(requests, model->vocabulary()));
-  for (size_t i = 0; i < requests.size(); ++i) {
-    for (const absl::Status& status :
-         {model->CheckLength(TokensToRun(requests[i])), model->CheckTokens(requests[i].prompt),
-          model->CheckTokens(requests[i].forced)}) {
-      if (status.ok()) continue;
-      return absl::InvalidArgumentError(StrCat("request ", i, ": ", StdView(status.message())));
-    }
-  }
-  return absl::OkStatus();
+absl::Status Engine::Impl::Check(const Request& request) const {
+  PF_RETURN_IF_ERROR(CheckRequest(request, model->vocabulary()));
+  const int64_t tokens = TokensToRun(request);
+  PF_RETURN_IF_ERROR(model->CheckLength(tokens));
+  PF_RETURN_IF_ERROR(model->CheckTokens(request.prompt));
+  PF_RETURN_IF_ERROR(model->CheckTokens(request.forced));
+  if (request.max_new_tokens == 0) return absl::OkStatus();
+  return model->CheckRoom(tokens, options.max_tokens_per_step, options.cache_tokens);
+}
+
+std::vector<Progress> Engine::Impl::Begin(const std::vector<Request>& requests) const {
+  return pagefuse::Begin(requests, [this](const Request& request) { return Check(request); });
 }
 
 // Room for the longest requests that may run at once, or for what the options say.
@@ -83,12 +92,12 @@ absl::Status Engine::Impl::MakeCache(const std::vector<Request>& requests) {
   kept_room = 0;
   std::vector<int64_t> lengths;
   for (const Request& request : requests) {
-    lengths.insert(lengths.end(), request.samples,
-                   static_cast<int64_t>(request.prompt.size()) + request.max_new_tokens);
+    if (!Check(request).ok()) continue;
+    lengths.insert(lengths.end(), request.samples, TokensToRun(request));
   }
   std::sort(lengths.rbegin(), lengths.rend());
-  if (static_cast<int64_t>(lengths.size()) > options.max_sequences) {
-    lengths.resize(options.max_sequences);
+  if (static_cast<int64_t>(lengths.size()) > max_sequences) {
+    lengths.resize(max_sequences);
   }
   return model->Reserve(lengths, options.max_tokens_per_step, options.cache_tokens);
 }
@@ -128,8 +137,7 @@ void Engine::Impl::Take(const Request& request, std::span<const float> logits, P
   Completion& completion = progress.completion;
   const absl::Status why = model->CheckTokens({&progress.tokens.back(), 1});
   completion.error = absl::FailedPreconditionError(
-      StrCat("request ", progress.request, ", new token ", completion.tokens.size() - 1, ": ",
-             StdView(why.message())));
+      StrCat("new token ", completion.tokens.size() - 1, ": ", StdView(why.message())));
   completion.finish = FinishReason::kFailed;
   progress.done = true;
 }
@@ -137,7 +145,7 @@ void Engine::Impl::Take(const Request& request, std::span<const float> logits, P
 absl::Status Engine::Impl::RunAll(const std::vector<Request>& requests,
                                   std::vector<Progress>& progress, const OnToken& on_token) {
   Scheduler scheduler(&model->cache(), {.max_tokens_per_step = options.max_tokens_per_step,
-                                        .max_sequences = options.max_sequences});
+                                        .max_sequences = max_sequences});
   std::vector<Progress*> scheduled;  // by the scheduler's index: the other samples come in later
   std::vector<const Progress*> tokens_of;
   const auto add = [&](Progress& item) {
@@ -151,21 +159,22 @@ absl::Status Engine::Impl::RunAll(const std::vector<Request>& requests,
     if (item.completion.error.ok()) scheduler.AddToken(index);
   };
   PrefixIndex prefixes;
-  for (size_t i = 0; i < progress.size(); i += requests[progress[i].request].samples) {
+  for (size_t i = 0; i < progress.size(); i += NumCompletions(requests[progress[i].request])) {
+    if (progress[i].done) continue;  // refused, or without new tokens
     const std::vector<int64_t>& tokens = progress[i].tokens;
     scheduler.Add(static_cast<int64_t>(tokens.size()),
                   options.share_prefixes ? prefixes.Add(tokens) : std::nullopt);
     add(progress[i]);
-    if (progress[i].done) scheduler.Finish(scheduled.size() - 1);
   }
   while (!scheduler.done()) {
     PF_ASSIGN_OR_RETURN(Scheduler::Step step, scheduler.Next());
     PF_ASSIGN_OR_RETURN(Tensor logits, RunStep(step, tokens_of));
     const int64_t vocabulary = logits.dims().back();
-    for (size_t row = 0; row < step.work.size(); ++row) {
-      if (!step.work[row].last) continue;
-      const auto values = logits.values<float>().subspan(row * vocabulary, vocabulary);
-      std::vector<size_t> indices = {step.work[row].request};
+    int64_t row = 0;
+    for (const Scheduler::Work& work : step.work) {
+      if (!work.last) continue;
+      const auto values = logits.values<float>().subspan(row++ * vocabulary, vocabulary);
+      std::vector<size_t> indices = {work.request};
       // The first token of the first sample: the prompt is computed, the others go on from here.
       Progress* first = scheduled[indices[0]];
       const bool forks = first->completion.tokens.empty() && IsFirstSample(*first, progress);
@@ -185,17 +194,18 @@ absl::Status Engine::Impl::RunAll(const std::vector<Request>& requests,
 
 absl::StatusOr<std::vector<Completion>> Engine::Generate(const std::vector<Request>& requests,
                                                          const OnToken& on_token) {
-  PF_RETURN_IF_ERROR(impl_->Check(requests));
-  PF_RETURN_IF_ERROR(impl_->MakeCache(requests));
-  std::vector<Progress> progress = Begin(requests);
-  PF_RETURN_IF_ERROR(impl_->RunAll(requests, progress, on_token));
+  std::vector<Progress> progress = impl_->Begin(requests);
+  if (std::ranges::any_of(progress, [](const Progress& item) { return !item.done; })) {
+    PF_RETURN_IF_ERROR(impl_->MakeCache(requests));
+    PF_RETURN_IF_ERROR(impl_->RunAll(requests, progress, on_token));
+  }
   return Completions(std::move(progress));
 }
 
 absl::Status Engine::WarmUp(const std::vector<Request>& requests) {
-  PF_RETURN_IF_ERROR(impl_->Check(requests));
   PF_RETURN_IF_ERROR(impl_->MakeCache(requests));
   std::vector<Request> shorter = requests;
+  std::erase_if(shorter, [this](const Request& request) { return !impl_->Check(request).ok(); });
   for (Request& request : shorter) {
     request.max_new_tokens = std::min<int64_t>(request.max_new_tokens, 2);
     request.keep_logits = false;
@@ -204,7 +214,7 @@ absl::Status Engine::WarmUp(const std::vector<Request>& requests) {
   const auto on_step = std::exchange(impl_->options.on_step, nullptr);
   absl::Status status;
   for (int run = 0; run < 2 && status.ok(); ++run) {
-    std::vector<Progress> progress = Begin(shorter);
+    std::vector<Progress> progress = impl_->Begin(shorter);
     status = impl_->RunAll(shorter, progress, nullptr);
   }
   impl_->stats = stats;

@@ -37,8 +37,9 @@ struct EngineOptions {
   std::optional<std::string> kv_cache = {};
   std::optional<int64_t> block_size = {};
   int64_t max_tokens_per_step =
-      512;  // token budget: prompts longer than what is left are prefilled in chunks
-  int64_t max_sequences = 64;
+      512;  // token budget, at least 4: prompts longer than what is left are prefilled in pieces
+  // At most half of max_tokens_per_step, so that prompts have the rest; nullopt: 64 or that half.
+  std::optional<int64_t> max_sequences = {};
   int64_t cache_tokens =
       0;  // tokens that groups without a window can hold in all; 0: what the requests need
   bool share_prefixes = true;  // what prompts begin with alike is computed once
@@ -57,7 +58,7 @@ struct EngineStats {
   int64_t peak_blocks = 0;
 };
 
-// Runs requests to the end with continuous batching: decode first, then prefill chunks within the
+// Runs requests to the end with continuous batching: decode first, then pieces of prompts within the
 // token budget. Prompts that begin alike share the cache of it. Requests never change each other's
 // results. Not thread-safe.
 class Engine {
@@ -70,29 +71,32 @@ class Engine {
                                                         const EngineOptions& options);
   ~Engine();
 
-  // Generates all samples of all requests; completions in their order. InvalidArgument for what
-  // CheckRequests refuses and for logits that are no numbers; ResourceExhausted if one request alone
-  // cannot fit. On return no block is in use, whatever happened. `on_token` may be null.
+  // Generates all samples of all requests; completions in their order. A request that CheckRequest
+  // refuses (InvalidArgument), or that alone does not fit in the cache (ResourceExhausted), ends before
+  // any step with FinishReason::kRefused, and logits that are no numbers end a completion; the others
+  // are as without them. On return no block is in use, whatever happened. `on_token` may be null.
   absl::StatusOr<std::vector<Completion>> Generate(const std::vector<Request>& requests,
                                                    const OnToken& on_token = nullptr);
 
   // As Generate of one request with one sample, over a cache that is kept from call to call: what
   // the prompt has in common with the last prompt, or with that and its answer, is not computed
-  // again. `room`: tokens that the whole text may come to, for which the cache is made.
+  // again. `room`: tokens that the whole text may come to, for which the cache is made. What refuses
+  // or ends the completion is the status.
   absl::StatusOr<Completion> Continue(const Request& request, int64_t room,
                                       const OnToken& on_token = nullptr);
 
   // Makes a Generate of requests like these (their number, the lengths of their prompts, their
   // max_new_tokens) cost as much the first time as later: see Session::WarmUp. Prefills them twice.
-  // Results of later calls and stats() are as without it. Errors as of Generate.
+  // Results of later calls and stats() are as without it. Requests that are refused count for
+  // nothing.
   absl::Status WarmUp(const std::vector<Request>& requests);
 
   // Tokens of one text that fit into what EngineOptions::cache_tokens gives; nullopt where the cache
   // is made for what the requests need.
   std::optional<int64_t> capacity() const;
-  // PagedModel::max_tokens: a request that runs more is InvalidArgument.
+  // PagedModel::max_tokens: a request that runs more is refused.
   std::optional<int64_t> max_tokens() const;
-  // PagedModel::Runs: a request with another token is InvalidArgument, and a completion that goes on
+  // PagedModel::Runs: a request with another token is refused, and a completion that goes on
   // with one ends as FailedPrecondition.
   bool Runs(int64_t token) const;
   bool runs_all_tokens() const;

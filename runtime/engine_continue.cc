@@ -46,10 +46,11 @@ absl::StatusOr<Engine::Impl::Kept> Engine::Impl::GoOnFrom(const std::vector<int6
   return Kept{longest->tokens, sequence};
 }
 
-absl::StatusOr<Tensor> Engine::Impl::Append(Kept& text, const std::vector<int64_t>& tokens) {
+absl::StatusOr<Tensor> Engine::Impl::Append(Kept& text, const std::vector<int64_t>& tokens,
+                                            bool wants_logits) {
   PF_ASSIGN_OR_RETURN(
       const StepMetadata metadata,
-      model->cache().Append({{text.sequence, static_cast<int64_t>(tokens.size())}}));
+      model->cache().Append({{text.sequence, static_cast<int64_t>(tokens.size()), wants_logits}}));
   text.tokens.insert(text.tokens.end(), tokens.begin(), tokens.end());
   return RunTokens(tokens, metadata);
 }
@@ -60,9 +61,11 @@ absl::Status Engine::Impl::Answer(const Request& request, Kept& text, Progress& 
   Tensor logits;
   while (text.tokens.size() < request.prompt.size()) {
     const size_t left = request.prompt.size() - text.tokens.size();
-    const size_t count = std::min<size_t>(left, options.max_tokens_per_step);
+    const auto count =
+        static_cast<size_t>(PromptPiece(static_cast<int64_t>(left), options.max_tokens_per_step));
     const auto first = request.prompt.begin() + static_cast<std::ptrdiff_t>(text.tokens.size());
-    PF_ASSIGN_OR_RETURN(logits, Append(text, {first, first + static_cast<std::ptrdiff_t>(count)}));
+    PF_ASSIGN_OR_RETURN(
+        logits, Append(text, {first, first + static_cast<std::ptrdiff_t>(count)}, count == left));
   }
   DropAll();
   PF_ASSIGN_OR_RETURN(const SequenceId prompt, model->cache().Fork(text.sequence));
@@ -71,17 +74,17 @@ absl::Status Engine::Impl::Answer(const Request& request, Kept& text, Progress& 
     Take(request, logits.values<float>(), progress, 0, on_token);
     PF_RETURN_IF_ERROR(progress.completion.error);
     if (progress.done) break;
-    PF_ASSIGN_OR_RETURN(logits, Append(text, {progress.tokens.back()}));
+    PF_ASSIGN_OR_RETURN(logits, Append(text, {progress.tokens.back()}, true));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<Completion> Engine::Continue(const Request& request, int64_t room,
                                             const OnToken& on_token) {
-  PF_RETURN_IF_ERROR(impl_->Check({request}));
+  PF_RETURN_IF_ERROR(impl_->Check(request));
   if (request.samples != 1) return absl::InvalidArgumentError("samples: expected 1 to continue");
   PF_RETURN_IF_ERROR(impl_->MakeRoom(request, room));
-  std::vector<Progress> progress = Begin({request});
+  std::vector<Progress> progress = impl_->Begin({request});
   PF_ASSIGN_OR_RETURN(Impl::Kept text, impl_->GoOnFrom(request.prompt));
   const absl::Status status = impl_->Answer(request, text, progress[0], on_token);
   if (!status.ok()) {

@@ -23,9 +23,13 @@ struct Engine::Impl {
     SequenceId sequence;
   };
   std::vector<Kept> kept;
-  int64_t kept_room = 0;  // tokens that the cache was made for
+  int64_t max_sequences = 1;  // of a step
+  int64_t kept_room = 0;      // tokens that the cache was made for
 
-  absl::Status Check(const std::vector<Request>& requests) const;
+  // Why a request is refused before any step.
+  absl::Status Check(const Request& request) const;
+  std::vector<Progress> Begin(const std::vector<Request>& requests) const;
+  // For the requests that are not refused.
   absl::Status MakeCache(const std::vector<Request>& requests);
   absl::StatusOr<Tensor> RunStep(const Scheduler::Step& step,
                                  const std::vector<const Progress*>& progress);
@@ -40,7 +44,7 @@ struct Engine::Impl {
 
   absl::Status MakeRoom(const Request& request, int64_t room);
   absl::StatusOr<Kept> GoOnFrom(const std::vector<int64_t>& prompt);
-  absl::StatusOr<Tensor> Append(Kept& text, const std::vector<int64_t>& tokens);
+  absl::StatusOr<Tensor> Append(Kept& text, const std::vector<int64_t>& tokens, bool wants_logits);
   absl::Status Answer(const Request& request, Kept& text, Progress& progress,
                       const OnToken& on_token);
   void Drop(const Kept& text) { model->cache().Remove(text.sequence); }

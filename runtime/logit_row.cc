@@ -2,10 +2,12 @@
 #include "pagefuse/runtime/logit_row.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
 
+#include "pagefuse/ops/kernels/rows/exp_weights_hwy.h"
 #include "pagefuse/ops/kernels/rows/rows_hwy.h"
 
 namespace pagefuse {
@@ -35,13 +37,14 @@ absl::StatusOr<LogitRow> LogitRow::Of(std::span<const float> logits) {
 
 std::span<const float> LogitRow::Block(size_t block) const {
   const size_t first = block * kBlock;
-  return logits_.subspan(first, std::min<size_t>(kBlock, logits_.size() - first));
+  return logits_.subspan(first, std::min(kBlock, logits_.size() - first));
 }
 
 int64_t LogitRow::ArgMax() const {
-  const auto block = std::find(block_max_.begin(), block_max_.end(), max_) - block_max_.begin();
+  const size_t block = std::find(block_max_.begin(), block_max_.end(), max_) - block_max_.begin();
   const std::span<const float> elements = Block(block);
-  return block * kBlock + (std::find(elements.begin(), elements.end(), max_) - elements.begin());
+  return static_cast<int64_t>(block * kBlock) +
+         (std::find(elements.begin(), elements.end(), max_) - elements.begin());
 }
 
 // Each of the k blocks with the largest maxima has an element that is at least the k-th of these.
@@ -62,12 +65,14 @@ float LogitRow::KthLargest(int64_t k) const {
 
 std::vector<int32_t> LogitRow::AtLeast(float least) const {
   std::vector<int32_t> indices;
+  std::array<int32_t, kBlock> found;
   for (size_t i = 0; i < block_max_.size(); ++i) {
     if (block_max_[i] < least) continue;
     const std::span<const float> elements = Block(i);
-    for (size_t j = 0; j < elements.size(); ++j) {
-      if (elements[j] >= least) indices.push_back(static_cast<int32_t>(i * kBlock + j));
-    }
+    const int64_t count =
+        onnx_ops::IndicesAtLeast(elements.data(), static_cast<int64_t>(elements.size()), least,
+                                 static_cast<int32_t>(i * kBlock), found.data());
+    indices.insert(indices.end(), found.begin(), found.begin() + count);
   }
   return indices;
 }

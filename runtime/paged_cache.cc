@@ -223,10 +223,15 @@ absl::StatusOr<StepMetadata> PagedCache::Append(const std::vector<StepEntry>& en
       MapSlots(static_cast<int>(g), sequence, entry.num_tokens, step.groups[g].slot_mapping);
     }
     for (int64_t i = 0; i < entry.num_tokens; ++i) step.positions.push_back(sequence.length + i);
-    sequence.length += entry.num_tokens;
-    step.query_start_loc.push_back(
-        static_cast<int32_t>(step.query_start_loc.back() + entry.num_tokens));
-    step.seq_lens.push_back(static_cast<int32_t>(sequence.length));
+    const int64_t tokens = entry.by_token ? 1 : entry.num_tokens;  // of a row
+    for (int64_t row = 0; row < entry.num_rows(); ++row) {
+      sequence.length += tokens;
+      step.query_start_loc.push_back(static_cast<int32_t>(step.query_start_loc.back() + tokens));
+      step.seq_lens.push_back(static_cast<int32_t>(sequence.length));
+    }
+    if (entry.wants_logits && entry.num_tokens > 0) {
+      step.logit_rows.push_back(step.query_start_loc.back() - 1);
+    }
   }
   for (size_t g = 0; g < groups_.size(); ++g)
     WriteTable(static_cast<int>(g), entries, step.groups[g]);
@@ -276,8 +281,10 @@ void PagedCache::WriteTable(int group, const std::vector<StepEntry>& entries,
     const std::vector<int32_t>& blocks = sequences_.at(entry.sequence).blocks[group];
     // A freed block is behind every token's window and never read, but kernels check ids: any valid
     // one will do.
-    for (int32_t block : blocks) out.block_table.push_back(std::max(block, 0));
-    out.block_table.resize(out.block_table.size() + out.max_blocks - blocks.size(), -1);
+    for (int64_t row = 0; row < entry.num_rows(); ++row) {
+      for (int32_t block : blocks) out.block_table.push_back(std::max(block, 0));
+      out.block_table.resize(out.block_table.size() + out.max_blocks - blocks.size(), -1);
+    }
   }
 }
 

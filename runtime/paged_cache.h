@@ -21,15 +21,25 @@ using SequenceId = int64_t;
 // One sequence's share of a step: `num_tokens` new tokens at positions [length, length +
 // num_tokens).
 struct StepEntry {
-  SequenceId sequence;
-  int64_t num_tokens;
+  SequenceId sequence = 0;
+  int64_t num_tokens = 0;
+  // Whether the logits behind its last token are wanted; those of no token are not.
+  bool wants_logits = true;
+  // Each token is a sequence of one new token in the step's metadata, all with the same blocks: it is
+  // computed as one that is decoded.
+  bool by_token = false;
+
+  // Sequences of the step's metadata.
+  int64_t num_rows() const { return by_token ? num_tokens : 1; }
 };
 
-// Metadata of a packed step, as the paged graph's inputs take it.
+// Metadata of a packed step, as the paged graph's inputs take it. B counts an entry once, or once for
+// each of its tokens (by_token).
 struct StepMetadata {
   std::vector<int64_t> positions;        // [T]
   std::vector<int32_t> query_start_loc;  // [B + 1]
   std::vector<int32_t> seq_lens;         // [B], this step's tokens included
+  std::vector<int64_t> logit_rows;       // [R], which tokens of the step have logits, ascending
   struct Group {
     std::vector<int32_t> block_table;  // [B, max_blocks], -1 where unused or freed
     int64_t max_blocks = 0;

@@ -15,7 +15,7 @@
 namespace pagefuse {
 namespace {
 
-constexpr const char* kLogits = "logits";
+constexpr const char *kLogits = "logits", *kLogitRows = "logit_rows";
 
 // Why insert-paged-cache left the graph alone: where attention is written out in a way that no rule
 // takes, what the nearest one says of it.
@@ -85,6 +85,8 @@ absl::StatusOr<std::unique_ptr<PagedModel>> PagedModel::Create(Model model,
     return absl::FailedPreconditionError("the fused graph has no float output \"logits\"");
   }
   paged->all_logits_ = options.all_logits;
+  const Value* rows = paged->session_->model().graph->FindValue(kLogitRows);
+  paged->takes_rows_ = rows != nullptr && rows->is_input();
   paged->vocabulary_ = logits->shape()->back(0).constant().value_or(0);
   PF_RETURN_IF_ERROR(paged->Reserve({}, 0));
   return paged;
@@ -108,6 +110,40 @@ absl::Status PagedModel::CheckLength(int64_t tokens) const {
       StrCat("a sequence of ", tokens, " tokens: expected ", *max_tokens_,
              " at most, behind which the graph as it was exported computes otherwise; longer ones "
              "run as it was exported, without options of pages"));
+}
+
+// Empty where it fits.
+std::string PagedModel::WhyNoRoom(int64_t tokens, int64_t step_tokens, int64_t cache_tokens) const {
+  int64_t bytes = 0;
+  for (const CacheGroup& group : layout_.groups()) {
+    const int64_t needed = layout_.BlocksFor(group, {tokens}, step_tokens);
+    const bool bounded = cache_tokens > 0 && group.sliding_window == 0;
+    const int64_t most = bounded ? BlocksOf(group, cache_tokens) : BlockPool::kMaxBlocks;
+    if (needed > most) {
+      return StrCat("needs ", needed, " blocks of ", layout_.BlockBytes(group), " bytes at ",
+                    tokens, " tokens, the cache has ", most);
+    }
+    bytes += needed * layout_.BlockBytes(group);
+  }
+  if (cache_tokens > 0) return "";  // its size does not depend on the sequences
+  int64_t there = session_->memory()->limit() - session_->memory()->used();
+  for (const auto& [name, tensor] : tensors_) there += tensor.byte_size();  // it makes room
+  if (bytes <= there) return "";
+  return StrCat("the cache: no memory for ", bytes, " bytes at ", tokens, " tokens, of ", there,
+                " that may be");
+}
+
+absl::Status PagedModel::CheckRoom(int64_t tokens, int64_t step_tokens,
+                                   int64_t cache_tokens) const {
+  const std::string why = WhyNoRoom(tokens, step_tokens, cache_tokens);
+  if (why.empty()) return absl::OkStatus();
+  int64_t fits = 0;
+  for (int64_t beyond = tokens; beyond - fits > 1;) {
+    const int64_t middle = fits + (beyond - fits) / 2;
+    (WhyNoRoom(middle, step_tokens, cache_tokens).empty() ? fits : beyond) = middle;
+  }
+  return absl::ResourceExhaustedError(
+      StrCat("prompt and max_new_tokens: ", why, ": at most ", fits, " tokens"));
 }
 
 absl::Status PagedModel::CheckTokens(std::span<const int64_t> tokens) const {
@@ -172,35 +208,48 @@ absl::StatusOr<Tensor> PagedModel::Run(const std::vector<int64_t>& input_ids,
   std::map<std::string, Tensor> feeds = tensors_;
   layout_.AddStepFeeds(input_ids, step, feeds);
   PF_ASSIGN_OR_RETURN(std::vector<Tensor> outputs, session_->Run(feeds, {kLogits}));
-  PF_RETURN_IF_ERROR(CheckLogits(outputs[0], step));
-  if (all_logits_ || outputs[0].rank() == 2) return std::move(outputs[0]);
-  return LastRows(outputs[0], step);
+  Tensor& logits = outputs[0];
+  PF_RETURN_IF_ERROR(CheckLogits(logits.dims(), step));
+  if (all_logits_ || takes_rows_) return std::move(logits);
+  return WantedRows(logits, step);
 }
 
-// One row a sequence, [B, V], or one a token, [1, T, V]: nothing is read beyond what the graph
-// gave.
-absl::Status PagedModel::CheckLogits(const Tensor& logits, const StepMetadata& step) const {
-  const auto sequences = static_cast<int64_t>(step.seq_lens.size());
+// Nothing is read beyond what the graph gave.
+absl::Status PagedModel::CheckLogits(const std::vector<int64_t>& dims,
+                                     const StepMetadata& step) const {
   const auto tokens = static_cast<int64_t>(step.positions.size());
-  const std::vector<int64_t>& dims = logits.dims();
-  const bool by_sequence = !all_logits_ && dims.size() == 2 && dims[0] == sequences;
-  const bool by_token = dims.size() == 3 && dims[0] == 1 && dims[1] == tokens;
-  if (by_sequence || by_token) return absl::OkStatus();
-  return absl::FailedPreconditionError(StrCat("output \"", kLogits, "\": expected [", sequences,
-                                              ", V] or [1, ", tokens, ", V] after a step of ",
-                                              sequences, " sequences, got ", DimsToString(dims)));
+  const auto rows =
+      static_cast<int64_t>(takes_rows_ ? step.logit_rows.size() : step.seq_lens.size());
+  const bool by_row = !all_logits_ && dims.size() == 2 && dims[0] == rows;
+  const bool by_token =
+      (all_logits_ || !takes_rows_) && dims.size() == 3 && dims[0] == 1 && dims[1] == tokens;
+  if (by_row || by_token) return absl::OkStatus();
+  return absl::FailedPreconditionError(StrCat(
+      "output \"", kLogits, "\": expected [", rows, ", V] or [1, ", tokens, ", V] after a step of ",
+      step.seq_lens.size(), " sequences, got ", DimsToString(dims)));
 }
 
-// Where select-logits found no place in the graph, all rows were computed.
-absl::StatusOr<Tensor> PagedModel::LastRows(const Tensor& logits, const StepMetadata& step) const {
-  const auto sequences = static_cast<int64_t>(step.seq_lens.size());
+// Of all rows [1, T, V], where select-logits found no place in the graph, or of those of last tokens
+// [B, V], in a file that was paged before graphs took rows.
+absl::StatusOr<Tensor> PagedModel::WantedRows(const Tensor& logits,
+                                              const StepMetadata& step) const {
   const int64_t vocabulary = logits.dims().back();
-  PF_ASSIGN_OR_RETURN(Tensor rows, Tensor::Allocate(DataType::kFloat, {sequences, vocabulary}));
-  for (int64_t b = 0; b < sequences; ++b) {
-    const int64_t last = step.query_start_loc[b + 1] - 1;
-    if (last < 0) continue;
-    auto from = logits.values<float>().subspan(last * vocabulary, vocabulary);
-    std::copy(from.begin(), from.end(), rows.mutable_values<float>().begin() + b * vocabulary);
+  const auto wanted = static_cast<int64_t>(step.logit_rows.size());
+  const std::vector<int32_t>& starts = step.query_start_loc;
+  PF_ASSIGN_OR_RETURN(Tensor rows, Tensor::Allocate(DataType::kFloat, {wanted, vocabulary}));
+  for (int64_t i = 0; i < wanted; ++i) {
+    int64_t place = step.logit_rows[i];
+    if (logits.rank() == 2) {
+      const auto end = std::ranges::upper_bound(starts, place);
+      if (*end != place + 1) {
+        return absl::FailedPreconditionError(
+            StrCat("output \"", kLogits, "\": expected a row for token ", place,
+                   " of the step, got those of the last tokens of sequences"));
+      }
+      place = end - starts.begin() - 1;
+    }
+    const auto from = logits.values<float>().subspan(place * vocabulary, vocabulary);
+    std::ranges::copy(from, rows.mutable_values<float>().begin() + i * vocabulary);
   }
   return rows;
 }

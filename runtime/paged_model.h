@@ -27,7 +27,7 @@ struct PagedModelOptions {
   // before. It is an error to ask such a graph for another format or block size.
   std::optional<std::string> kv_cache = {};
   std::optional<int64_t> block_size = {};  // tokens a block; unset: 16, or what the graph has
-  bool all_logits = false;  // a row of logits for every token instead of one a sequence
+  bool all_logits = false;  // a row of logits for every token instead of those that are wanted
 };
 
 // What the options come to for the passes.
@@ -49,6 +49,9 @@ class PagedModel {
   std::optional<int64_t> max_tokens() const { return max_tokens_; }
   // InvalidArgument, saying why, for a sequence of which more tokens are run.
   absl::Status CheckLength(int64_t tokens) const;
+  // ResourceExhausted, saying what is needed, what there is and how many tokens fit, for a sequence
+  // that fits alone in no cache that Reserve makes.
+  absl::Status CheckRoom(int64_t tokens, int64_t step_tokens, int64_t cache_tokens) const;
   // False for a token with which the graph is not what was exported.
   bool Runs(int64_t token) const { return std::ranges::count(barred_tokens_, token) == 0; }
   bool runs_all_tokens() const { return barred_tokens_.empty(); }
@@ -63,11 +66,13 @@ class PagedModel {
   absl::Status Reserve(const std::vector<int64_t>& lengths, int64_t step_tokens,
                        int64_t cache_tokens = 0);
 
-  // Runs one packed step whose slots were taken from cache(); returns float32 logits [B, V], or [1,
-  // T, V] with all_logits. Errors as CheckLength and CheckTokens.
+  // Runs one packed step whose slots were taken from cache(); returns float32 logits [R, V] of the
+  // tokens of step.logit_rows, or [1, T, V] with all_logits. Errors as CheckLength and CheckTokens;
+  // FailedPrecondition if the graph does not compute these rows.
   absl::StatusOr<Tensor> Run(const std::vector<int64_t>& input_ids, const StepMetadata& step);
 
-  // The usual case: appends tokens to sequences of cache() and runs them.
+  // The usual case: appends tokens to sequences of cache() and runs them; a row of logits for each
+  // sequence with tokens.
   struct Tokens {
     SequenceId sequence;
     std::vector<int64_t> ids;
@@ -88,8 +93,9 @@ class PagedModel {
  private:
   PagedModel() = default;
   void CopyBlocks();
-  absl::Status CheckLogits(const Tensor& logits, const StepMetadata& step) const;
-  absl::StatusOr<Tensor> LastRows(const Tensor& logits, const StepMetadata& step) const;
+  std::string WhyNoRoom(int64_t tokens, int64_t step_tokens, int64_t cache_tokens) const;
+  absl::Status CheckLogits(const std::vector<int64_t>& dims, const StepMetadata& step) const;
+  absl::StatusOr<Tensor> WantedRows(const Tensor& logits, const StepMetadata& step) const;
 
   std::unique_ptr<Session> session_;
   CacheSettings settings_;
@@ -100,6 +106,7 @@ class PagedModel {
   std::vector<int64_t> barred_tokens_;
   int64_t vocabulary_ = 0;
   bool all_logits_ = false;
+  bool takes_rows_ = false;  // the input logit_rows
 };
 
 }  // namespace pagefuse

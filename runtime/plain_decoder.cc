@@ -209,9 +209,10 @@ absl::Status PlainDecoder::RunOne(const Request& request, Progress& progress, si
 
 absl::StatusOr<std::vector<Completion>> PlainDecoder::Generate(const std::vector<Request>& requests,
                                                                const OnToken& on_token) {
-  PF_RETURN_IF_ERROR(CheckRequests(requests, vocabulary_));
-  std::vector<Progress> progress = pagefuse::Begin(requests);
+  std::vector<Progress> progress = pagefuse::Begin(
+      requests, [this](const Request& request) { return CheckRequest(request, vocabulary_); });
   for (size_t i = 0; i < progress.size(); ++i) {
+    if (progress[i].done) continue;
     PF_RETURN_IF_ERROR(RunOne(requests[progress[i].request], progress[i], i, on_token));
   }
   pasts_.clear();

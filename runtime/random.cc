@@ -19,12 +19,11 @@ std::array<uint32_t, 4> Philox(std::array<uint32_t, 4> counter, std::array<uint3
   return counter;
 }
 
-double UniformAt(uint64_t seed, uint32_t sample, uint64_t position) {
+uint64_t RandomBitsAt(uint64_t seed, uint32_t sample, uint64_t position) {
   const auto words =
       Philox({static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), sample, 0},
              {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
-  const uint64_t bits = (uint64_t{words[0]} << 32 | words[1]) >> 11;
-  return static_cast<double>(bits) * 0x1p-53;
+  return uint64_t{words[0]} << 32 | words[1];
 }
 
 uint64_t FreshSeed() {

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "pagefuse/base/status_macros.h"
@@ -15,41 +17,44 @@ namespace {
 constexpr int64_t kMaxSamples = 16;
 constexpr int64_t kMaxLength = std::numeric_limits<int32_t>::max();
 
-absl::Status CheckTokens(size_t request, const std::vector<int64_t>& tokens, int64_t vocabulary) {
+absl::Status CheckTokens(std::string_view field, const std::vector<int64_t>& tokens,
+                         int64_t vocabulary) {
   for (int64_t token : tokens) {
     if (token >= 0 && (vocabulary == 0 || token < vocabulary)) continue;
-    return absl::InvalidArgumentError(StrCat("request ", request, ": token ", token,
-                                             " is outside the vocabulary of ", vocabulary));
+    const std::string most = vocabulary == 0 ? " or more" : StrCat(" to ", vocabulary - 1);
+    return absl::InvalidArgumentError(
+        StrCat(field, ": token ", token, " is outside the vocabulary: expected 0", most));
   }
   return absl::OkStatus();
+}
+
+bool HasSamples(const Request& request) {
+  return request.samples >= 1 && request.samples <= kMaxSamples;
 }
 
 }  // namespace
 
-absl::Status CheckRequests(const std::vector<Request>& requests, int64_t vocabulary) {
-  for (size_t i = 0; i < requests.size(); ++i) {
-    if (requests[i].prompt.empty()) {
-      return absl::InvalidArgumentError(StrCat("request ", i, ": the prompt is empty"));
-    }
-    const auto prompt = static_cast<int64_t>(requests[i].prompt.size());
-    if (requests[i].max_new_tokens < 0 || requests[i].max_new_tokens > kMaxLength - prompt) {
-      return absl::InvalidArgumentError(StrCat("request ", i, ": max_new_tokens: expected 0 to ",
-                                               kMaxLength - prompt, " after a prompt of ", prompt,
-                                               ", got ", requests[i].max_new_tokens));
-    }
-    if (requests[i].samples < 1 || requests[i].samples > kMaxSamples) {
-      return absl::InvalidArgumentError(StrCat("request ", i, ": samples: expected 1 to ",
-                                               kMaxSamples, ", got ", requests[i].samples));
-    }
-    const absl::Status sampling = CheckSampling(requests[i].sampling);
-    if (!sampling.ok()) {
-      return absl::InvalidArgumentError(StrCat("request ", i, ": ", StdView(sampling.message())));
-    }
-    PF_RETURN_IF_ERROR(CheckTokens(i, requests[i].prompt, vocabulary));
-    PF_RETURN_IF_ERROR(CheckTokens(i, requests[i].forced, vocabulary));
+absl::Status CheckRequest(const Request& request, int64_t vocabulary) {
+  PF_RETURN_IF_ERROR(request.refused);
+  if (request.prompt.empty()) {
+    return absl::InvalidArgumentError("prompt: expected one token at least, got none");
   }
-  return absl::OkStatus();
+  const auto prompt = static_cast<int64_t>(request.prompt.size());
+  if (request.max_new_tokens < 0 || request.max_new_tokens > kMaxLength - prompt) {
+    return absl::InvalidArgumentError(StrCat("max_new_tokens: expected 0 to ", kMaxLength - prompt,
+                                             " after a prompt of ", prompt, ", got ",
+                                             request.max_new_tokens));
+  }
+  if (!HasSamples(request)) {
+    return absl::InvalidArgumentError(
+        StrCat("samples: expected 1 to ", kMaxSamples, ", got ", request.samples));
+  }
+  PF_RETURN_IF_ERROR(CheckSampling(request.sampling));
+  PF_RETURN_IF_ERROR(CheckTokens("prompt", request.prompt, vocabulary));
+  return CheckTokens("forced", request.forced, vocabulary);
 }
+
+int64_t NumCompletions(const Request& request) { return HasSamples(request) ? request.samples : 1; }
 
 int64_t TokensToRun(const Request& request) {
   const auto prompt = static_cast<int64_t>(request.prompt.size());
@@ -57,19 +62,24 @@ int64_t TokensToRun(const Request& request) {
   return prompt + std::min(fed_back, kMaxLength - std::min(prompt, kMaxLength));
 }
 
-std::vector<Progress> Begin(const std::vector<Request>& requests) {
+std::vector<Progress> Begin(const std::vector<Request>& requests,
+                            const std::function<absl::Status(const Request&)>& check) {
   std::vector<Progress> progress;
   for (size_t i = 0; i < requests.size(); ++i) {
     const Request& request = requests[i];
+    const absl::Status status = check(request);
     const uint64_t seed = request.sampling.seed ? *request.sampling.seed : FreshSeed();
-    for (int64_t sample = 0; sample < request.samples; ++sample) {
+    for (int64_t sample = 0; sample < NumCompletions(request); ++sample) {
       Completion completion;
+      completion.request = i;
       completion.seed = seed;
+      completion.error = status;
+      if (!status.ok()) completion.finish = FinishReason::kRefused;
       progress.push_back({.request = i,
                           .tokens = request.prompt,
                           .completion = std::move(completion),
                           .sampler = Sampler(request.sampling, seed, sample),
-                          .done = request.max_new_tokens == 0});
+                          .done = request.max_new_tokens == 0 || !status.ok()});
     }
   }
   return progress;
@@ -81,10 +91,14 @@ std::vector<Completion> Completions(std::vector<Progress> progress) {
   return completions;
 }
 
+absl::Status ErrorOf(const Completion& completion) {
+  if (completion.error.ok()) return completion.error;
+  return absl::Status(completion.error.code(), StrCat("request ", completion.request, ": ",
+                                                      StdView(completion.error.message())));
+}
+
 absl::Status FirstError(const std::vector<Completion>& completions) {
-  for (const Completion& completion : completions) {
-    if (!completion.error.ok()) return completion.error;
-  }
+  for (const Completion& completion : completions) PF_RETURN_IF_ERROR(ErrorOf(completion));
   return absl::OkStatus();
 }
 
@@ -96,9 +110,9 @@ void AddToken(const Request& request, std::span<const float> logits, Progress& p
   if (static_cast<int64_t>(produced) < request.sampling.min_tokens) forbidden = request.stop_tokens;
   auto sampled = progress.sampler.Next(logits, progress.tokens, request.prompt.size(), forbidden);
   if (!sampled.ok()) {
-    completion.error = absl::Status(sampled.status().code(),
-                                    StrCat("request ", progress.request, ", new token ", produced,
-                                           ": ", StdView(sampled.status().message())));
+    completion.error =
+        absl::Status(sampled.status().code(),
+                     StrCat("new token ", produced, ": ", StdView(sampled.status().message())));
     completion.finish = FinishReason::kFailed;
     progress.done = true;
     return;

@@ -23,16 +23,21 @@ struct Request {
   bool keep_logits = false;
   SamplingOptions sampling = {};
   int64_t samples = 1;  // completions of one prompt, which is computed once; 1 to 16
+  // Why the caller refuses it, for limits that a decoder does not know; it ends as others that are
+  // refused.
+  absl::Status refused = {};
 };
 
 enum class FinishReason {
-  kLength,  // max_new_tokens
-  kStop,    // a stop token
-  kEnded,   // OnToken did not go on
-  kFailed,  // Completion::error says why; other completions go on
+  kLength,   // max_new_tokens
+  kStop,     // a stop token
+  kEnded,    // OnToken did not go on
+  kFailed,   // Completion::error says why; other completions go on
+  kRefused,  // the same, before any step
 };
 
 struct Completion {
+  size_t request = 0;                        // its place among those that were given
   std::vector<int64_t> tokens;               // the new ones
   std::vector<std::vector<float>> logits;    // one row a new token, if asked for
   std::vector<TokenLogprobs> logprobs = {};  // one a new token, if asked for
@@ -40,9 +45,9 @@ struct Completion {
   uint64_t seed = 0;  // that it was drawn with
   // Of a decoder that pages: all or the end of it was run by the graph as it was exported.
   bool as_exported = false;
-  // kFailed: InvalidArgument naming request and token for logits that are no numbers, and
-  // FailedPrecondition for a token behind which a paged graph does not go on, which is the last one
-  // that is there. What came before is there.
+  // kFailed: InvalidArgument naming the token for logits that are no numbers, and FailedPrecondition
+  // for a token behind which a paged graph does not go on, which is the last one that is there. What
+  // came before is there. kRefused: what was wrong with the request, by field, expected and given.
   absl::Status error = {};
 };
 
@@ -55,9 +60,14 @@ struct NewToken {
 // Whether this completion goes on; called as tokens come.
 using OnToken = std::function<bool(const NewToken&)>;
 
-// InvalidArgument for an empty prompt, a token outside the vocabulary (0: not known), lengths
-// past int32, as positions are, and what CheckSampling refuses.
-absl::Status CheckRequests(const std::vector<Request>& requests, int64_t vocabulary);
+// InvalidArgument naming field, expected and given for an empty prompt, a token outside the
+// vocabulary (0: not known), lengths past int32, as positions are, and what CheckSampling refuses; or
+// Request::refused.
+absl::Status CheckRequest(const Request& request, int64_t vocabulary);
+
+// How many completions a request has: one for each sample, and one that is refused where there
+// cannot be so many samples.
+int64_t NumCompletions(const Request& request);
 
 // Tokens of a sequence that are run: the last one that comes is not.
 int64_t TokensToRun(const Request& request);
@@ -70,11 +80,15 @@ struct Progress {
   Sampler sampler;
   bool done = false;
 };
-// One for each sample of each request, in order. Done at once where no new token is asked for.
-std::vector<Progress> Begin(const std::vector<Request>& requests);
+// Those of each request, in order. Done at once where no new token is asked for, and refused where
+// `check` says why.
+std::vector<Progress> Begin(const std::vector<Request>& requests,
+                            const std::function<absl::Status(const Request&)>& check);
 std::vector<Completion> Completions(std::vector<Progress> progress);
 
-// The first error among them, OK if there is none.
+// The error of a completion that has one, naming its request.
+absl::Status ErrorOf(const Completion& completion);
+// The first of these, OK if there is none.
 absl::Status FirstError(const std::vector<Completion>& completions);
 
 // Adds the token that the sampler takes of a row of logits, and tells `on_token`, which may be null.

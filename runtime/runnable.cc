@@ -38,19 +38,25 @@ class PagedProbe {
   struct Part {
     size_t text;
     std::vector<int64_t> ids;
+    bool ends;  // its logits are wanted, as the engine asks for them
   };
 
-  absl::StatusOr<Tensor> Step(const std::vector<Part>& parts) {
+  absl::Status Step(const std::vector<Part>& parts) {
     std::vector<StepEntry> entries;
     std::vector<int64_t> ids, shifts;
     for (const Part& part : parts) {
-      entries.push_back({sequences_[part.text], static_cast<int64_t>(part.ids.size())});
+      entries.push_back({sequences_[part.text], static_cast<int64_t>(part.ids.size()), part.ends});
       ids.insert(ids.end(), part.ids.begin(), part.ids.end());
       shifts.resize(ids.size(), probe_.texts[part.text].first_position);
     }
     PF_ASSIGN_OR_RETURN(StepMetadata step, model_.cache().Append(entries));
     for (size_t i = 0; i < shifts.size(); ++i) step.positions[i] += shifts[i];
-    return model_.Run(ids, step);
+    PF_ASSIGN_OR_RETURN(const Tensor logits, model_.Run(ids, step));
+    size_t row = 0;
+    for (const Part& part : parts) {
+      if (part.ends) Take(logits, row++, part.text);
+    }
+    return absl::OkStatus();
   }
 
   // In pieces, as long as a prompt has some left.
@@ -58,21 +64,15 @@ class PagedProbe {
     const int64_t piece = probe_.piece > 0 ? probe_.piece : step_tokens_;
     for (int64_t first = 0; first < step_tokens_; first += piece) {
       std::vector<Part> step;
-      std::vector<size_t> ended;  // prompts of which this is the end, by their place in the step
-      constexpr size_t kGoesOn = ~size_t{0};
       for (size_t i = 0; i < probe_.texts.size(); ++i) {
         const std::vector<int64_t>& prompt = probe_.texts[i].prompt;
         const auto size = static_cast<int64_t>(prompt.size());
         if (first >= size) continue;
         const int64_t end = std::min(first + piece, size);
-        step.push_back({i, {prompt.begin() + first, prompt.begin() + end}});
-        ended.push_back(end == size ? i : kGoesOn);
+        step.push_back({i, {prompt.begin() + first, prompt.begin() + end}, end == size});
       }
       if (step.empty()) break;
-      PF_ASSIGN_OR_RETURN(const Tensor logits, Step(step));
-      for (size_t row = 0; row < ended.size(); ++row) {
-        if (ended[row] != kGoesOn) Take(logits, row, ended[row]);
-      }
+      PF_RETURN_IF_ERROR(Step(step));
     }
     return absl::OkStatus();
   }
@@ -82,11 +82,9 @@ class PagedProbe {
     for (size_t i = 0; i < probe_.texts.size(); ++i) {
       const std::vector<int64_t>& following = probe_.texts[i].following;
       if (place >= following.size()) continue;
-      step.push_back({i, {following[place]}});
+      step.push_back({i, {following[place]}, true});
     }
-    PF_ASSIGN_OR_RETURN(const Tensor logits, Step(step));
-    for (size_t row = 0; row < step.size(); ++row) Take(logits, row, step[row].text);
-    return absl::OkStatus();
+    return Step(step);
   }
 
   void Take(const Tensor& logits, size_t row, size_t text) {

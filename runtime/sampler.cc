@@ -5,9 +5,12 @@
 #include <cmath>
 #include <limits>
 
+#include "absl/numeric/int128.h"
+
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/runtime/random.h"
+#include "pagefuse/runtime/token_weights.h"
 
 namespace pagefuse {
 namespace {
@@ -18,11 +21,67 @@ absl::Status Wrong(std::string_view field, std::string_view expected, double val
   return absl::InvalidArgumentError(StrCat(field, ": expected ", expected, ", got ", value));
 }
 
+// Finite for the smallest temperatures too.
+double InverseOf(double temperature) {
+  return std::min(1 / temperature, std::numeric_limits<double>::max());
+}
+
 bool Within(double value, double least, double most) { return value >= least && value <= most; }
 
-// Those with more logit first, of equals the lower id.
-bool Before(float logit_a, int64_t a, float logit_b, int64_t b) {
-  return logit_a != logit_b ? logit_a > logit_b : a < b;
+// Tokens that may come: all of a row, or some, which are a row of their own.
+class Candidates {
+ public:
+  explicit Candidates(const LogitRow& all) : all_(all) {}
+
+  const LogitRow& row() const { return some_ ? *some_ : all_; }
+  int64_t TokenAt(size_t index) const {
+    return some_ ? tokens_[index] : static_cast<int64_t>(index);
+  }
+
+  // Indices into row(), ascending, with that of the largest among them.
+  absl::Status Keep(std::vector<int32_t> indices) {
+    std::vector<float> logits;
+    logits.reserve(indices.size());
+    for (int32_t& index : indices) {
+      logits.push_back(row().logits()[index]);
+      index = static_cast<int32_t>(TokenAt(index));
+    }
+    tokens_ = std::move(indices);
+    logits_ = std::move(logits);
+    PF_ASSIGN_OR_RETURN(some_, LogitRow::Of(logits_));
+    return absl::OkStatus();
+  }
+
+ private:
+  const LogitRow& all_;
+  std::vector<int32_t> tokens_;
+  std::vector<float> logits_;
+  std::optional<LogitRow> some_;
+};
+
+// A little less than the least logit that may have so much weight, since what is rounded here does
+// not decide: the weight does.
+float LogitOfWeight(uint64_t weight, float largest, double temperature) {
+  const double x = std::log((static_cast<double>(weight) - 0.5) * std::ldexp(1, -kWeightBits));
+  const double bound = largest + x * temperature;
+  return static_cast<float>(bound - std::abs(bound) * 1e-5 - 1e-5);
+}
+
+absl::Status KeepTopK(int64_t k, Candidates& candidates) {
+  const LogitRow& row = candidates.row();
+  return candidates.Keep(row.AtLeast(row.KthLargest(k)));
+}
+
+absl::Status KeepMinP(const SamplingOptions& options, Candidates& candidates) {
+  const uint64_t least = ShareOf(options.min_p, uint64_t{1} << kWeightBits);
+  const float bound = LogitOfWeight(least, candidates.row().max(), options.temperature);
+  PF_RETURN_IF_ERROR(candidates.Keep(candidates.row().AtLeast(bound)));
+  const std::vector<uint64_t> weights = WeightsOf(candidates.row(), InverseOf(options.temperature));
+  std::vector<int32_t> kept;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (weights[i] >= least) kept.push_back(static_cast<int32_t>(i));
+  }
+  return candidates.Keep(std::move(kept));
 }
 
 }  // namespace
@@ -96,75 +155,30 @@ void Sampler::Adjust(std::span<const float> logits, std::span<const int64_t> for
   }
 }
 
-// What is left after min-p and top-k, by id, with weights e^(logit - largest).
-std::vector<Sampler::Candidate> Sampler::Candidates(const LogitRow& row) const {
-  const double temperature = options_.temperature, largest = row.max() / temperature;
-  float least = -std::numeric_limits<float>::max();
-  if (options_.top_k > 0) least = row.KthLargest(options_.top_k);
-  double least_scaled = -std::numeric_limits<double>::infinity();
-  if (options_.min_p > 0) {
-    least_scaled = largest + std::log(options_.min_p);
-    // In float a little below, so that the test in double decides.
-    const double bound = least_scaled * temperature;
-    least = std::max(least, static_cast<float>(bound - std::abs(bound) * 1e-5 - 1e-5));
+// The token where the weights, summed by ascending id, pass a random part of their sum.
+absl::StatusOr<int64_t> Sampler::Draw(const LogitRow& row, uint64_t position) const {
+  const double inverse = InverseOf(options_.temperature);
+  Candidates candidates(row);
+  if (options_.top_k > 0) PF_RETURN_IF_ERROR(KeepTopK(options_.top_k, candidates));
+  if (options_.min_p > 0) PF_RETURN_IF_ERROR(KeepMinP(options_, candidates));
+  if (options_.top_p < 1) {
+    PF_RETURN_IF_ERROR(candidates.Keep(FewestThatReach(candidates.row(), inverse, options_.top_p)));
   }
-  std::vector<Candidate> candidates;
-  for (int32_t token : row.AtLeast(least)) {
-    const float logit = row.logits()[token];
-    const double scaled = logit / temperature;
-    if (scaled >= least_scaled) candidates.push_back({token, logit, std::exp(scaled - largest)});
-  }
-  return candidates;
-}
-
-// The fewest of the likeliest whose weights reach top_p of the sum.
-void Sampler::KeepTopP(std::vector<Candidate>& candidates) const {
-  if (options_.top_p >= 1) return;
-  double sum = 0;
-  for (const Candidate& candidate : candidates) sum += candidate.weight;
-  const auto likelier = [](const Candidate& a, const Candidate& b) {
-    return Before(a.logit, a.token, b.logit, b.token);
-  };
-  // As a rule few are enough: sort more only when those did not do.
-  size_t sorted = 0, kept = 0;
-  double reached = 0;
-  for (size_t goal = 256; reached < options_.top_p * sum && kept < candidates.size(); goal *= 8) {
-    const size_t end = std::min(goal, candidates.size());
-    std::nth_element(candidates.begin() + sorted, candidates.begin() + (end - 1), candidates.end(),
-                     likelier);
-    std::sort(candidates.begin() + sorted, candidates.begin() + end, likelier);
-    sorted = end;
-    while (kept < sorted && reached < options_.top_p * sum) reached += candidates[kept++].weight;
-  }
-  candidates.resize(kept);
-  std::sort(candidates.begin(), candidates.end(),
-            [](const Candidate& a, const Candidate& b) { return a.token < b.token; });
-}
-
-// The inverse of the cumulated weights, summed by ascending id.
-int64_t Sampler::Draw(const std::vector<Candidate>& candidates, uint64_t position) const {
-  double sum = 0;
-  for (const Candidate& candidate : candidates) sum += candidate.weight;
-  const double goal = UniformAt(seed_, static_cast<uint32_t>(sample_), position) * sum;
-  double reached = 0;
-  for (const Candidate& candidate : candidates) {
-    reached += candidate.weight;
-    if (reached > goal) return candidate.token;
-  }
-  // Rounding: the last that can come.
-  auto last = candidates.rbegin();
-  while (last->weight == 0) ++last;
-  return last->token;
+  const TokenWeights weights(candidates.row(), inverse);
+  const absl::uint128 random = RandomBitsAt(seed_, static_cast<uint32_t>(sample_), position);
+  return candidates.TokenAt(weights.IndexOf(absl::Uint128High64(random * weights.total())));
 }
 
 TokenLogprobs Sampler::Logprobs(const LogitRow& raw, int64_t token) const {
-  double sum = 0;
-  for (float logit : raw.logits()) sum += std::exp(static_cast<double>(logit) - raw.max());
-  const double log_sum = raw.max() + std::log(sum);
-  TokenLogprobs logprobs{.logprob = raw.logits()[token] - log_sum, .top = {}};
+  const auto total = static_cast<double>(TokenWeights(raw, 1).total());
+  const double log_part = std::log(std::ldexp(total, -kWeightBits));
+  const auto logprob = [&](int64_t id) {
+    return static_cast<double>(raw.logits()[id]) - raw.max() - log_part;
+  };
+  TokenLogprobs logprobs{.logprob = logprob(token), .top = {}};
   if (options_.logprobs == 0) return logprobs;
   for (int32_t index : raw.AtLeast(raw.KthLargest(*options_.logprobs))) {
-    logprobs.top.emplace_back(index, raw.logits()[index] - log_sum);
+    logprobs.top.emplace_back(index, logprob(index));
   }
   std::stable_sort(logprobs.top.begin(), logprobs.top.end(),
                    [](const auto& a, const auto& b) { return a.second > b.second; });
@@ -183,13 +197,16 @@ absl::StatusOr<SampledToken> Sampler::Next(std::span<const float> logits,
     PF_ASSIGN_OR_RETURN(changed, LogitRow::Of(adjusted_));
   }
   const LogitRow& row = changed ? *changed : raw;
+  if (logits.size() > kMostWeights && (options_.temperature > 0 || options_.logprobs)) {
+    return absl::InvalidArgumentError(StrCat("logits: expected ", kMostWeights,
+                                             " at most to draw or to tell logprobs, got ",
+                                             logits.size()));
+  }
   SampledToken sampled;
   if (options_.temperature == 0) {
     sampled.token = row.ArgMax();
   } else {
-    std::vector<Candidate> candidates = Candidates(row);
-    KeepTopP(candidates);
-    sampled.token = Draw(candidates, tokens.size());
+    PF_ASSIGN_OR_RETURN(sampled.token, Draw(row, tokens.size()));
   }
   if (options_.logprobs) sampled.logprobs = Logprobs(raw, sampled.token);
   return sampled;

@@ -49,31 +49,23 @@ struct SampledToken {
 };
 
 // The tokens of one sample of one request. What it draws depends on options, seed, sample and position alone,
-// and on the logits.
+// and on the logits: token_weights.h is the arithmetic, equal on every machine.
 class Sampler {
  public:
   Sampler(SamplingOptions options, uint64_t seed, int64_t sample);
 
   // The token behind `tokens`, of which the first `prompt` are the prompt. `forbidden` tokens cannot come.
+  // InvalidArgument as of LogitRow::Of, and for a draw or logprobs of more than kMostWeights logits.
   absl::StatusOr<SampledToken> Next(std::span<const float> logits, std::span<const int64_t> tokens,
                                     size_t prompt, std::span<const int64_t> forbidden);
 
   uint64_t seed() const { return seed_; }
 
  private:
-  // A token that may come, and its weight in the draw.
-  struct Candidate {
-    int32_t token;
-    float logit;
-    double weight;
-  };
-
   bool adjusts() const;
   void CountTokens(std::span<const int64_t> tokens, size_t prompt);
   void Adjust(std::span<const float> logits, std::span<const int64_t> forbidden);
-  std::vector<Candidate> Candidates(const LogitRow& row) const;
-  void KeepTopP(std::vector<Candidate>& candidates) const;
-  int64_t Draw(const std::vector<Candidate>& candidates, uint64_t position) const;
+  absl::StatusOr<int64_t> Draw(const LogitRow& row, uint64_t position) const;
   TokenLogprobs Logprobs(const LogitRow& raw, int64_t token) const;
 
   SamplingOptions options_;

@@ -9,6 +9,12 @@
 
 namespace pagefuse {
 
+int64_t PromptPiece(int64_t left, int64_t most) {
+  if (left <= most) return left;
+  const int64_t piece = left - most == 1 ? most - 1 : most;
+  return piece < 2 ? 0 : piece;
+}
+
 Scheduler::Scheduler(PagedCache* cache, const Options& options)
     : cache_(cache), options_(options) {}
 
@@ -17,7 +23,13 @@ Scheduler::~Scheduler() {
 }
 
 size_t Scheduler::Add(int64_t num_tokens, std::optional<SharedPrefix> prefix) {
-  requests_.push_back({.num_tokens = num_tokens, .prefix = prefix});
+  if (prefix) {
+    // Both have a piece of 2 tokens or more behind it, or the other one none.
+    prefix->length = std::min(prefix->length, num_tokens - 2);
+    if (requests_[prefix->request].num_read - prefix->length == 1) --prefix->length;
+    if (prefix->length < 2) prefix.reset();
+  }
+  requests_.push_back({.num_tokens = num_tokens, .num_read = num_tokens, .prefix = prefix});
   waiting_.push_back(requests_.size() - 1);
   return requests_.size() - 1;
 }
@@ -28,12 +40,13 @@ absl::StatusOr<size_t> Scheduler::Fork(size_t request) {
   const size_t fork = requests_.size();
   const Request& parent = requests_[request];
   if (static_cast<int64_t>(running_.size()) >= options_.max_sequences || parent.sequence < 0) {
-    requests_.push_back({.num_tokens = parent.num_tokens});
+    requests_.push_back({.num_tokens = parent.num_tokens, .num_read = parent.num_read});
     waiting_.push_back(fork);
     return fork;
   }
   PF_ASSIGN_OR_RETURN(const SequenceId sequence, cache_->Fork(parent.sequence));
-  requests_.push_back({.num_tokens = parent.num_tokens, .sequence = sequence});
+  requests_.push_back(
+      {.num_tokens = parent.num_tokens, .num_read = parent.num_read, .sequence = sequence});
   running_.push_back(fork);
   return fork;
 }
@@ -79,22 +92,35 @@ void Scheduler::ForkShared() {
   }
 }
 
-// As many of the tokens left as the next step may compute: no further than a beginning that others
+// As many tokens of the prompt as the next step may compute: no further than a beginning that others
 // wait for, since a window keeps no more of it.
-int64_t Scheduler::Chunk(size_t request, int64_t left) const {
+int64_t Scheduler::Piece(size_t request, int64_t budget) const {
   const int64_t computed = Computed(request);
+  const int64_t left = requests_[request].num_read - computed;
+  int64_t piece = PromptPiece(left, budget);
   for (size_t i = 0; i < waiting_.size() && i < static_cast<size_t>(options_.max_sequences); ++i) {
     const std::optional<SharedPrefix>& prefix = requests_[waiting_[i]].prefix;
     if (!prefix || prefix->request != request || prefix->length <= computed) continue;
-    left = std::min(left, prefix->length - computed);
+    const int64_t stop = prefix->length - computed;
+    if (stop >= 2 && left - stop != 1) piece = std::min(piece, PromptPiece(stop, budget));
   }
-  return left;
+  return piece;
+}
+
+// Of what is left of a request that has more than its newest token to compute.
+int64_t Scheduler::Share(size_t request, int64_t budget) const {
+  const int64_t computed = Computed(request);
+  if (computed < requests_[request].num_read) return Piece(request, budget);
+  return std::min(requests_[request].num_tokens - computed, budget);
 }
 
 std::vector<StepEntry> Scheduler::Entries(const std::vector<Work>& work) const {
   std::vector<StepEntry> entries;
   for (const Work& item : work) {
-    entries.push_back({requests_[item.request].sequence, item.num_tokens});
+    entries.push_back({.sequence = requests_[item.request].sequence,
+                       .num_tokens = item.num_tokens,
+                       .wants_logits = item.last,
+                       .by_token = item.by_token});
   }
   return entries;
 }
@@ -105,6 +131,7 @@ bool Scheduler::Admit(size_t request, int64_t num_tokens, std::vector<Work>& wor
   work.push_back({.request = request,
                   .first_token = computed,
                   .num_tokens = num_tokens,
+                  .by_token = computed >= requests_[request].num_read,
                   .last = computed + num_tokens == requests_[request].num_tokens});
   if (cache_->CanAppend(Entries(work))) return true;
   work.pop_back();
@@ -123,7 +150,10 @@ void Scheduler::PreemptYoungest() {
 void Scheduler::PlanDecodes(int64_t& budget, std::vector<Work>& work) {
   for (size_t i = 0; i < running_.size() && budget > 0; ++i) {
     const size_t request = running_[i];
-    if (requests_[request].num_tokens - Computed(request) != 1) continue;
+    const int64_t computed = Computed(request);
+    if (computed < requests_[request].num_read || requests_[request].num_tokens - computed != 1) {
+      continue;
+    }
     while (!Admit(request, 1, work)) {
       if (running_.size() <= i + 1) return;  // only older ones are left, and they have their slots
       PreemptYoungest();
@@ -135,9 +165,11 @@ void Scheduler::PlanDecodes(int64_t& budget, std::vector<Work>& work) {
 void Scheduler::PlanPrefills(int64_t& budget, std::vector<Work>& work) {
   for (size_t i = 0; i < running_.size() && budget > 0; ++i) {
     const size_t request = running_[i];
-    const int64_t left = requests_[request].num_tokens - Computed(request);
-    if (left <= 1) continue;
-    const int64_t chunk = std::min(Chunk(request, left), budget);
+    const int64_t computed = Computed(request);
+    const bool decodes =
+        computed >= requests_[request].num_read && requests_[request].num_tokens - computed <= 1;
+    const int64_t chunk = decodes ? 0 : Share(request, budget);
+    if (chunk == 0) continue;
     // Blocks that an older request waits for are not given to a younger one.
     if (!Admit(request, chunk, work)) return;
     budget -= chunk;
@@ -149,7 +181,8 @@ void Scheduler::PlanPrefills(int64_t& budget, std::vector<Work>& work) {
       ++i;
       continue;
     }
-    const int64_t chunk = std::min(Chunk(request, requests_[request].num_tokens), budget);
+    const int64_t chunk = Piece(request, budget);
+    if (chunk == 0) return;
     requests_[request].sequence = cache_->AddSequence();
     if (!Admit(request, chunk, work)) {
       cache_->Remove(requests_[request].sequence);

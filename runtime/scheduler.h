@@ -19,11 +19,19 @@ struct SharedPrefix {
   int64_t length = 0;
 };
 
-// Continuous batching over a paged cache: decode first, then prefill chunks, within a token budget.
-// When blocks run out the youngest request gives its blocks back and is computed again later. Knows
-// token counts, not tokens. Not thread-safe.
+// How many of the `left` tokens of a prompt a step with room for `most` computes: 2 or more, and it
+// leaves none or 2 or more for later, since the sums of a token that is computed alone have another
+// order than those of one among others. 0 where the room is too small for that.
+int64_t PromptPiece(int64_t left, int64_t most);
+
+// Continuous batching over a paged cache: decode first, then pieces of prompts, within a token
+// budget. When blocks run out the youngest request gives its blocks back and is computed again later:
+// its prompt in pieces, the tokens that it had written one by one, as they were the first time, so
+// that each has the same logits. Knows token counts, not tokens. Not thread-safe.
 class Scheduler {
  public:
+  // max_tokens_per_step is 4 or more, and max_sequences at most half of it: so prompts always have
+  // room for a piece beside the sequences that decode.
   struct Options {
     int64_t max_tokens_per_step = 512;
     int64_t max_sequences = 64;
@@ -33,7 +41,8 @@ class Scheduler {
     size_t request = 0;
     int64_t first_token = 0;  // index into the request's tokens
     int64_t num_tokens = 0;
-    bool last = false;  // ends with the newest token: the logits after it are wanted
+    bool by_token = false;  // each token as a sequence of its own (StepEntry)
+    bool last = false;  // ends with the newest token: the logits after it are wanted, and no others
   };
   struct Step {
     std::vector<Work> work;  // in the order of the metadata's sequences
@@ -44,9 +53,10 @@ class Scheduler {
   Scheduler(PagedCache* cache, const Options& options);
   ~Scheduler();
 
-  // A request with `num_tokens` known tokens; returns its index, 0, 1, ... One that begins like an
+  // A request whose prompt has `num_tokens` tokens; returns its index, 0, 1, ... One that begins like an
   // earlier one, by fewer tokens than it has, waits while that one is on its way there, and goes on
-  // from its blocks. If they are gone, or never were, it is computed from the beginning.
+  // from its blocks, if these leave it a piece of its prompt. If they are gone, or never were, it is
+  // computed from the beginning.
   size_t Add(int64_t num_tokens, std::optional<SharedPrefix> prefix = std::nullopt);
   // One more token is known of a request whose last one was computed.
   void AddToken(size_t request);
@@ -67,6 +77,7 @@ class Scheduler {
  private:
   struct Request {
     int64_t num_tokens = 0;                             // known
+    int64_t num_read = 0;                               // of these, the prompt's
     SequenceId sequence = -1;                           // -1 while waiting
     std::optional<SharedPrefix> prefix = std::nullopt;  // until the request runs
   };
@@ -74,7 +85,8 @@ class Scheduler {
   // Whether what the request begins with is still to be computed by the one that has it too.
   bool Awaits(size_t request) const;
   void ForkShared();
-  int64_t Chunk(size_t request, int64_t left) const;
+  int64_t Piece(size_t request, int64_t budget) const;
+  int64_t Share(size_t request, int64_t budget) const;
   bool Admit(size_t request, int64_t num_tokens, std::vector<Work>& work);
   void PlanDecodes(int64_t& budget, std::vector<Work>& work);
   void PlanPrefills(int64_t& budget, std::vector<Work>& work);

@@ -123,10 +123,10 @@ class PagedCacheInserter {
       for (const int port : {Attention::kQuery, Attention::kKey, Attention::kValue}) {
         // A guard makes nothing of a row of such a query.
         const Value* input = guarded && port == Attention::kQuery ? nullptr : use.node->input(port);
-        const Value* cause = input ? ranges.CauseOf(input) : nullptr;
-        if (!cause) continue;
-        return Unfit(*use.node, StrCat("expected finite numbers in \"", input->name(),
-                                       "\", got what \"", cause->name(), "\" may be"));
+        PF_RETURN_IF_ERROR(CheckFinite(*use.node, input, ranges));
+      }
+      for (const Value* part : IndexPartsOf(use)) {
+        PF_RETURN_IF_ERROR(CheckFinite(*use.node, part, ranges));
       }
       if (!guarded) PF_RETURN_IF_ERROR(CheckProducts(*use.node, ranges));
       PF_ASSIGN_OR_RETURN(const float scale, use.node->FloatAttribute("scale", 1.0f));
@@ -135,6 +135,27 @@ class PagedCacheInserter {
       }
     }
     return absl::OkStatus();
+  }
+
+  static absl::Status CheckFinite(const Node& node, const Value* value, NumberRanges& ranges) {
+    const Value* cause = value ? ranges.CauseOf(value) : nullptr;
+    if (!cause) return absl::OkStatus();
+    return Unfit(node, StrCat("expected finite numbers in \"", value->name(), "\", got what \"",
+                              cause->name(), "\" may be"));
+  }
+
+  // What the scores are computed of by which an indexer chooses; a score of NaN is chosen before all
+  // others, of a key that is not seen, too.
+  static std::vector<const Value*> IndexPartsOf(const AttentionUse& use) {
+    if (use.latent && use.latent->selection) {
+      const KeySelection& chosen = *use.latent->selection;
+      return {chosen.query, chosen.key, chosen.weights};
+    }
+    if (use.compressed && use.compressed->choice) {
+      const WindowChoice& choice = *use.compressed->choice;
+      return {choice.query, choice.weights, choice.keys.kv, choice.keys.gate};
+    }
+    return {};
   }
 
   // A graph may scale queries and keys before it multiplies them, paged attention scales the products.

@@ -14,7 +14,8 @@ namespace pagefuse {
 namespace {
 
 bool IsStepName(std::string_view name) {
-  for (std::string_view whole : {"input_ids", "positions", "query_start_loc", "seq_lens"}) {
+  for (std::string_view whole :
+       {"input_ids", "positions", "query_start_loc", "seq_lens", "logit_rows"}) {
     if (name == whole) return true;
   }
   for (std::string_view start : {"block_table.", "slot_mapping.", "kv_cache.", "kv_cache_out."}) {

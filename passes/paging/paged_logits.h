@@ -22,7 +22,7 @@ absl::StatusOr<DecoderLogits> FindLogits(const Graph& graph, const DecoderInputs
                                          const TokenTrace& trace);
 
 // Where the graph picks the rows of last tokens, all rows [1, T, N] go on: a packed step has as
-// many last tokens as sequences, and select-logits picks them. What works along the last axis of
+// many last tokens as sequences, and select-logits picks those that are wanted. What works along the last axis of
 // these rows works along the last one of all rows.
 void PassOnAllRows(Graph& graph, const TokenTrace& trace);
 

@@ -11,7 +11,8 @@ namespace pagefuse {
 // Turns a graph with past/present tensors, or one without any cache, into one with explicit cache
 // inputs and outputs. Options: block_size (16), 1 to kMaxBlockSize.
 std::unique_ptr<Pass> InsertPagedCache();
-// Computes logits of each sequence's last token only. The option logits=all keeps all rows.
+// Computes logits of the tokens that the input logit_rows names, as a rule the last one of each
+// sequence, only. The option logits=all keeps all rows.
 std::unique_ptr<Pass> SelectLogits();
 
 }  // namespace pagefuse

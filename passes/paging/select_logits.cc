@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// select-logits: lets only the rows of each sequence's last token go through the last norm and the
-// vocabulary matrix.
+// select-logits: lets only the rows of tokens whose logits are wanted go through the last norm and
+// the vocabulary matrix. The input logit_rows [R] says which of the step's tokens they are; pieces of
+// prompts that go on want none.
 //
 //   hidden [1, T, H] -- RMSNormalization -- MatMul -- logits [1, T, V]
-//     =>  hidden -- Gather(query_start_loc[1:] - 1) -- last [1, B, H]
-//         last -- RMSNormalization -- MatMul -- Reshape -- logits [B, V]
+//     =>  hidden -- Gather(logit_rows) -- wanted [1, R, H]
+//         wanted -- RMSNormalization -- MatMul -- Squeeze -- logits [R, V]
 #include <algorithm>
 
 #include "pagefuse/passes/edit/graph_builder.h"
@@ -16,7 +17,7 @@
 namespace pagefuse {
 namespace {
 
-constexpr char kName[] = "select-logits";
+constexpr char kName[] = "select-logits", kRows[] = "logit_rows";
 
 // The same for every token: no constant, or one whose last axis but one has size 1, if it has that.
 bool IsSharedConstant(const Value* value) {
@@ -68,16 +69,13 @@ Node* FirstReaderTowards(const Value* rows, const Value* logits) {
   return node;
 }
 
-void Insert(Graph& graph, Value* rows, Value* logits, Value* starts) {
+void Insert(Graph& graph, Value* rows, Value* logits) {
+  Value* wanted = graph.AddInput(kRows, DataType::kInt64, Shape{Dim::Symbol("num_logits")});
   Node* first = FirstReaderTowards(rows, logits);
   GraphBuilder builder(graph, first, "select");
-  Value* ends = builder.Add(
-      "Slice", {starts, builder.Ints({1}), builder.Ints({INT64_MAX}), builder.Ints({0})});
-  Value* wide = builder.Cast(ends, DataType::kInt64);
-  Value* last = builder.Add("Sub", {wide, builder.Int(1)});
-  Value* selected = builder.Add("Gather", {rows, last}, {{"axis", 1}});
+  Value* selected = builder.Add("Gather", {rows, wanted}, {{"axis", 1}});
   first->SetInput(first->input(0) == rows ? 0 : 1, selected);
-  // [1, B, V] to [B, V], under the old name.
+  // [1, R, V] to [R, V], under the old name.
   GraphBuilder tail(graph, nullptr, "select");
   const std::string name = logits->name();
   graph.Rename(logits, graph.UniqueName(name + ".rows"));
@@ -92,7 +90,9 @@ absl::StatusOr<bool> Select(Model& model, PassContext& context) {
   Graph& graph = *model.graph;
   Value* starts = graph.FindValue("query_start_loc");
   Value* logits = graph.FindValue("logits");
-  if (!starts || !starts->is_input() || context.Option("logits", "last") == "all") return false;
+  // Packed tokens, among which rows are chosen.
+  if (!starts || !starts->is_input() || graph.FindValue(kRows)) return false;
+  if (context.Option("logits", "last") == "all") return false;
   if (!logits || !logits->is_output() || !IsRowMatrix(logits) || !logits->uses().empty())
     return false;
   Value* rows = logits;
@@ -104,7 +104,7 @@ absl::StatusOr<bool> Select(Model& model, PassContext& context) {
     rows = before;
   }
   if (rows == logits) return false;
-  Insert(graph, rows, logits, starts);
+  Insert(graph, rows, logits);
   ++context.counts[kName];
   return true;
 }
@@ -113,8 +113,10 @@ absl::StatusOr<bool> Select(Model& model, PassContext& context) {
 
 std::unique_ptr<Pass> SelectLogits() {
   return MakePass(
-      kName, "Computes logits for the last token of each sequence only.", Select,
-      {{"logits", "rows of logits that are computed, last by default", {"last", "all"}}});
+      kName, "Computes logits for the tokens of logit_rows only.", Select,
+      {{"logits",
+        "rows of logits that are computed, by default those of the last tokens, which logit_rows tells",
+        {"last", "all"}}});
 }
 
 }  // namespace pagefuse

@@ -145,7 +145,7 @@ void Page(Passes& passes) {
   passes.Add(FuseWindowRows());
   // Fuses the rotation of index queries with the factors of their weights.
   passes.Add(FuseIndexQueries());
-  // Computes logits for the last token of each sequence only.
+  // Computes logits for the tokens of logit_rows only.
   passes.Add(SelectLogits());
   Tidy(passes);
 }

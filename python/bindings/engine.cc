@@ -43,6 +43,7 @@ struct PythonEngine {
 // What generate() takes beside prompts.
 struct Generation {
   std::vector<int64_t> max_new_tokens;  // one for all, or one a prompt
+  std::vector<std::string> refused;     // for each prompt why it is, or nothing; or for none
   int64_t samples = 1;
   std::optional<std::vector<int64_t>> stop_tokens;  // those of the model's files where left out
   SamplingOptions sampling;
@@ -133,6 +134,8 @@ std::vector<Request> RequestsOf(const std::vector<py::object>& prompts, const Py
   }
   for (size_t i = 0; i < requests.size(); ++i) {
     requests[i].max_new_tokens = counts[counts.size() == 1 ? 0 : i];
+    if (i >= how.refused.size() || how.refused[i].empty()) continue;
+    requests[i].refused = absl::InvalidArgumentError(how.refused[i]);
   }
   return requests;
 }
@@ -159,6 +162,8 @@ const char* NameOf(FinishReason reason) {
       return "ended";
     case FinishReason::kFailed:
       return "failed";
+    case FinishReason::kRefused:
+      return "refused";
   }
   return "";
 }
@@ -213,6 +218,8 @@ std::vector<Completion> Run(PythonEngine& engine, const std::vector<Request>& re
   return Unwrap(std::move(completions));
 }
 
+bool IsRefused(const Completion& completion) { return completion.finish == FinishReason::kRefused; }
+
 py::object Generate(PythonEngine& engine, const py::object& prompts, const Generation& how) {
   const bool one = IsOnePrompt(prompts);
   std::vector<py::object> each;
@@ -222,10 +229,13 @@ py::object Generate(PythonEngine& engine, const py::object& prompts, const Gener
     for (const py::handle prompt : prompts)
       each.push_back(py::reinterpret_borrow<py::object>(prompt));
   }
-  py::list results;
-  for (const Completion& completion : Run(engine, RequestsOf(each, engine, how), how)) {
-    results.append(ToPython(completion));
+  const std::vector<Completion> completions = Run(engine, RequestsOf(each, engine, how), how);
+  // Of several the others are worth having; where there are none of these, an exception says why.
+  if (!completions.empty() && std::ranges::all_of(completions, IsRefused)) {
+    Check(one ? completions[0].error : FirstError(completions));
   }
+  py::list results;
+  for (const Completion& completion : completions) results.append(ToPython(completion));
   if (one && how.samples == 1) return results[0];
   return results;
 }
@@ -297,8 +307,9 @@ void BindGenerate(py::class_<PythonEngine>& engine) {
       [](PythonEngine& self, const py::object& prompts, std::vector<int64_t> max_new_tokens,
          const py::dict& sampling, std::optional<std::vector<int64_t>> stop_tokens, int64_t samples,
          bool logits, std::function<std::optional<bool>(int64_t, int64_t)> on_token, OnStep on_step,
-         bool keeps_cache) {
+         bool keeps_cache, std::vector<std::string> refused) {
         Generation how{.max_new_tokens = std::move(max_new_tokens),
+                       .refused = std::move(refused),
                        .samples = samples,
                        .stop_tokens = std::move(stop_tokens),
                        .sampling = {},
@@ -312,7 +323,7 @@ void BindGenerate(py::class_<PythonEngine>& engine) {
       py::arg("prompts"), py::kw_only(), py::arg("max_new_tokens"), py::arg("sampling"),
       py::arg("stop_tokens") = py::none(), py::arg("samples") = 1, py::arg("logits") = false,
       py::arg("on_token") = py::none(), py::arg("on_step") = py::none(),
-      py::arg("keeps_cache") = false);
+      py::arg("keeps_cache") = false, py::arg("refused") = std::vector<std::string>());
   engine.def("new_tokens", &NewTokensOf, py::arg("prompt"), py::arg("wanted"), py::arg("usual"));
 }
 
@@ -326,8 +337,8 @@ void BindEngine(py::module_& module) {
                        const std::optional<std::string>& kv_cache,
                        std::optional<int64_t> block_size, const std::string& weights, int threads,
                        int64_t max_memory, const std::map<std::string, std::string>& options,
-                       int64_t max_tokens_per_step, int64_t max_sequences, int64_t cache_tokens,
-                       bool require_paged, const std::string& check_paging,
+                       int64_t max_tokens_per_step, std::optional<int64_t> max_sequences,
+                       int64_t cache_tokens, bool require_paged, const std::string& check_paging,
                        const OnStage& on_stage) {
              EngineOptions made{
                  .session = MakeSessionOptions({weights, threads, max_memory, options}),
@@ -345,7 +356,7 @@ void BindEngine(py::module_& module) {
            py::arg("threads") = 0, py::arg("max_memory") = 0,
            py::arg("options") = std::map<std::string, std::string>(),
            py::arg("max_tokens_per_step") = usual.max_tokens_per_step,
-           py::arg("max_sequences") = usual.max_sequences, py::arg("cache_tokens") = 0,
+           py::arg("max_sequences") = py::none(), py::arg("cache_tokens") = 0,
            py::arg("require_paged") = false, py::arg("check_paging") = "once",
            py::arg("on_stage") = py::none())
       .def_property_readonly("paged",

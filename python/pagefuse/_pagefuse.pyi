@@ -53,7 +53,7 @@ class Engine:
         max_memory: int = 0,
         options: Mapping[str, str] = {},
         max_tokens_per_step: int = 512,
-        max_sequences: int = 64,
+        max_sequences: int | None = None,
         cache_tokens: int = 0,
         require_paged: bool = False,
         check_paging: str = "once",
@@ -88,6 +88,7 @@ class Engine:
         on_token: Callable[[int, int], bool | None] | None = None,
         on_step: Callable[[bool, int], object] | None = None,
         keeps_cache: bool = False,
+        refused: Sequence[str] = (),
     ) -> Any: ...
 
 class Tokenizer:

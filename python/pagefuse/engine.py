@@ -24,13 +24,13 @@ class Completion:
     tokens: numpy.ndarray
     """The new ones, int64."""
     finish: str
-    """"length", "stop" (a stop token, which is the last), "ended" (by on_token), "failed"."""
+    """"length", "stop" (a stop token, which is the last), "ended" (by on_token), "failed", "refused" (before any step)."""
     seed: int
     """That it was drawn with."""
     logits: numpy.ndarray | None = None
     """[tokens, vocabulary], if they were asked for."""
     error: str | None = None
-    """Why it failed."""
+    """Why it failed or was refused."""
     as_exported: bool = False
     """Of an engine that pages: all or the end of it was run by the graph as it was exported, which does otherwise with
     longer texts or with one of the tokens."""
@@ -63,7 +63,7 @@ class Engine:
         max_memory: int = 0,
         options: Mapping[str, str] | None = None,
         max_tokens_per_step: int = 512,
-        max_sequences: int = 64,
+        max_sequences: int | None = None,
         cache_tokens: int = 0,
         require_paged: bool = False,
         check_paging: str = "once",
@@ -140,7 +140,8 @@ class Engine:
         on_token(completion, token) is called as tokens come, and ends its completion by returning False.
 
         Gives one Completion for one prompt with one sample, else a list. ValueError for what is out of range; TypeError
-        for texts, which pagefuse.load(FOLDER).generate takes; MemoryError if one prompt alone does not fit.
+        for texts, which pagefuse.load(FOLDER).generate takes; MemoryError if one prompt alone does not fit. Where that
+        is so of some of several prompts, their completions are "refused", `error` says why, and the others come.
         """
         sampling = {
             "temperature": temperature,

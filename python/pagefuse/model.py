@@ -199,7 +199,8 @@ class Model:
 
         Gives an Answer for one prompt with one sample, else a list: samples of the first prompt, of the second, ...
         ValueError for what is out of range, with the range; TypeError for a name that there is not, with similar
-        ones; MemoryError if one prompt alone does not fit; RuntimeError where one answer alone fails.
+        ones; MemoryError if one prompt alone does not fit; RuntimeError where one answer alone fails. Where that is so
+        of some of several prompts, `Answer.error` says why, and the others are answered.
 
         >>> model.generate("What does the red box hold?", max_new_tokens=16, temperature=0.7, seed=1).text
         """
@@ -270,18 +271,22 @@ class Model:
         if wanted is not None and (not isinstance(wanted, numbers.Integral) or wanted < 0):
             raise ValueError(f"max_new_tokens: expected a whole number, 0 or more, got {wanted!r}")
         ids = [self.encode(prompt) for prompt in prompts]
-        counts = [
-            self.engine._engine.new_tokens(
-                prompt=len(tokens),
-                wanted=wanted,
-                usual=_USUAL_ANSWER if _is_messages(prompt) else _USUAL_TOKENS,
-            )
-            for prompt, tokens in zip(prompts, ids)
-        ]
+        counts, refused = [], []
+        for prompt, tokens in zip(prompts, ids):
+            usual = _USUAL_ANSWER if _is_messages(prompt) else _USUAL_TOKENS
+            try:
+                counts.append(self.engine._engine.new_tokens(prompt=len(tokens), wanted=wanted, usual=usual))
+                refused.append("")
+            except ValueError as error:  # the model has no positions for it; others may be shorter
+                if len(prompts) == 1:
+                    raise
+                counts.append(0)
+                refused.append(str(error))
         ends = [] if options.get("ignore_end") else self.engine.end_tokens
         named = {name: options[name] for name in _SAMPLING if options.get(name) is not None}  # type: ignore[literal-required]
         arguments = {
             "max_new_tokens": counts,
+            "refused": refused,
             "sampling": {**self.sampling, **named},
             "stop_tokens": [*ends, *(self._texts.stop_tokens(stops) if self._texts else [])],
         }

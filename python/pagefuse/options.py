@@ -64,9 +64,9 @@ class Settings(TypedDict, total=False):
     options: Mapping[str, str] | None
     """Options of passes, by name."""
     max_tokens_per_step: int
-    """Longer prompts are computed in pieces of so many tokens."""
-    max_sequences: int
-    """Sequences that run at once."""
+    """Longer prompts are computed in pieces of so many tokens, 4 or more."""
+    max_sequences: int | None
+    """Sequences that run at once, at most half of max_tokens_per_step; 64 or that half if left out."""
     cache_tokens: int
     """Tokens that the cache holds in all; 0 for what the prompts need."""
     require_paged: bool

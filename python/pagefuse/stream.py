@@ -25,7 +25,8 @@ class Answer:
     tokens: numpy.ndarray
     """The new ones, int64 [tokens], an end token included."""
     finish: str
-    """"length", "stop" (an end token or a stop), "ended" (a stream was closed), "failed"."""
+    """"length", "stop" (an end token or a stop), "ended" (a stream was closed), "failed", "refused" (before any
+    step)."""
     seed: int
     """That it was drawn with."""
     prompt_tokens: int
@@ -35,7 +36,7 @@ class Answer:
     as_exported: bool = False
     """As in Completion."""
     error: str | None = None
-    """Of one of several that failed: why. One alone raises it."""
+    """Of one of several that failed or was refused: why. One alone raises it."""
 
     def __str__(self) -> str:
         return self.text

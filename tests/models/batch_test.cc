@@ -231,16 +231,19 @@ TEST(Engine, ARequestThatCannotFitSaysSoAndLeavesNothing) {
   auto engine = Engine::Create(LoadBundled("gemma3_B18"), options);
   ASSERT_TRUE(engine.ok()) << engine.status();
   Request request{.prompt = std::vector<int64_t>(40, 7)};
-  EXPECT_EQ((*engine)->Generate({request}).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ((*engine)->Generate({request}).value()[0].error.code(),
+            absl::StatusCode::kResourceExhausted);
   EXPECT_EQ((*engine)->cache().blocks_in_use(), 0);
 }
 
 TEST(Engine, BadRequestsAreNamed) {
   auto engine = Engine::Create(LoadBundled("gemma3_B18"), {});
   ASSERT_TRUE(engine.ok()) << engine.status();
-  EXPECT_EQ((*engine)->Generate({Request{}}).status().message(), "request 0: the prompt is empty");
-  EXPECT_EQ((*engine)->Generate({Request{.prompt = {256}}}).status().message(),
-            "request 0: token 256 is outside the vocabulary of 256");
+  const auto completions = (*engine)->Generate({Request{}, Request{.prompt = {256}}});
+  ASSERT_TRUE(completions.ok()) << completions.status();
+  EXPECT_EQ((*completions)[0].error.message(), "prompt: expected one token at least, got none");
+  EXPECT_EQ((*completions)[1].error.message(),
+            "prompt: token 256 is outside the vocabulary: expected 0 to 255");
 }
 
 TEST(Engine, UnknownCacheFormatsAreRefusedWithTheKnownOnes) {

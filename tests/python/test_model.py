@@ -138,6 +138,13 @@ class ModelTest(unittest.TestCase):
             pagefuse.load(RECALL, progress=fail)
         self.assertEqual(model.generate(RED).text, "12 pins.\n")
 
+    def test_a_prompt_that_is_too_long_is_refused_alone(self):
+        answers = self.model.generate([RED, [2] * 9000, TIN], max_new_tokens=16)
+        self.assertEqual([a.finish for a in answers], ["stop", "refused", "stop"])
+        self.assertIn("expected 8192 at most, the positions of the model", answers[1].error)
+        self.assertEqual((answers[1].text, answers[1].prompt_tokens, answers[0].error), ("", 9000, None))
+        self.assertEqual([answers[i].text for i in (0, 2)], [self.model.generate(p).text for p in (RED, TIN)])
+
     def test_errors_name_argument_and_expectation(self):
         generate, load = self.model.generate, pagefuse.load
         for error, message, call in (

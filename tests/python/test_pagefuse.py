@@ -197,6 +197,27 @@ class EngineTest(unittest.TestCase):
         self.assertEqual([c.tokens.tolist() for c in drawn], [c.tokens.tolist() for c in again])
         self.assertGreater(engine.stats["decode_tokens"], 0)
 
+    def test_of_several_prompts_each_is_judged_alone(self):
+        engine = pagefuse.Engine(MODELS / "gemma3_B18" / "model.onnx", cache_tokens=64)
+        good = [[2, 5, 9], [2, 7]]
+        expected = [engine.generate(p, max_new_tokens=6, stop_tokens=[]).tokens.tolist() for p in good]
+        for bad, message in (
+            ([2, 999], "prompt: token 999 is outside the vocabulary: expected 0 to 255"),
+            (list(range(100)), "at 105 tokens, the cache has 4: at most 64 tokens"),
+            ([], "prompt: expected one token at least, got none"),
+        ):
+            with self.subTest(message):
+                first, failed, last = engine.generate([good[0], bad, good[1]], max_new_tokens=6, stop_tokens=[])
+                self.assertEqual([first.tokens.tolist(), last.tokens.tolist()], expected)
+                self.assertEqual((failed.finish, failed.tokens.size, first.error), ("refused", 0, None))
+                self.assertIn(message, failed.error)
+        with self.assertRaisesRegex(ValueError, "^prompt: token 999 is outside the vocabulary"):
+            engine.generate([2, 999])
+        with self.assertRaisesRegex(MemoryError, "at most 64 tokens"):
+            engine.generate(list(range(100)))
+        with self.assertRaisesRegex(ValueError, "^request 0: top_p: expected more than 0"):
+            engine.generate(good, top_p=2.0)
+
     def test_on_token_hears_and_ends(self):
         engine = pagefuse.Engine(MODELS / "gemma3_B18" / "model.onnx")
         heard = []

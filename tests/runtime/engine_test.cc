@@ -30,7 +30,8 @@ std::string CreateError(const EngineOptions& options) {
 }
 
 std::string GenerateError(Engine& engine, const Request& request) {
-  const absl::Status status = engine.Generate({request}).status();
+  const auto completions = engine.Generate({request});
+  const absl::Status status = completions.ok() ? FirstError(*completions) : completions.status();
   EXPECT_EQ(engine.cache().blocks_in_use(), 0);
   return std::string(StdView(status.message()));
 }
@@ -66,7 +67,7 @@ TEST(Engine, ABatchGivesTheTokensThatEachRequestGivesAlone) {
     const auto alone = OneByOne(SixRequests(), window);
     EXPECT_EQ(Tokens(*MakeEngine({}, window), SixRequests()), alone);
     EngineOptions tight;
-    tight.max_tokens_per_step = 3;
+    tight.max_tokens_per_step = 4;
     tight.max_sequences = 2;
     EXPECT_EQ(Tokens(*MakeEngine(tight, window), SixRequests()), alone);
     EngineOptions small;
@@ -97,7 +98,7 @@ TEST(Engine, PromptsThatBeginAlikeAreComputedOnceAndAnswerAsAlone) {
     const auto engine_apart = MakeEngine(apart, window);
     EXPECT_EQ(Tokens(*engine_apart, AlikeRequests()), alone);
     EXPECT_EQ(engine_apart->stats().shared_tokens, 0);
-    for (const int64_t step : {4, 512}) {
+    for (const int64_t step : {12, 512}) {
       EngineOptions options;
       options.max_tokens_per_step = step;
       const auto engine = MakeEngine(options, window);
@@ -129,28 +130,33 @@ TEST(Engine, RunsTwiceOnOneEngine) {
 
 TEST(Engine, BadRequestsAreNamed) {
   const std::unique_ptr<Engine> engine = MakeEngine();
-  EXPECT_EQ(GenerateError(*engine, {}), "request 0: the prompt is empty");
+  EXPECT_EQ(GenerateError(*engine, {}), "request 0: prompt: expected one token at least, got none");
   EXPECT_EQ(GenerateError(*engine, {.prompt = {1, 23}}),
-            "request 0: token 23 is outside the vocabulary of 23");
+            "request 0: prompt: token 23 is outside the vocabulary: expected 0 to 22");
   EXPECT_EQ(GenerateError(*engine, {.prompt = {-1}}),
-            "request 0: token -1 is outside the vocabulary of 23");
+            "request 0: prompt: token -1 is outside the vocabulary: expected 0 to 22");
   EXPECT_EQ(GenerateError(*engine, {.prompt = {1}, .forced = {99}}),
-            "request 0: token 99 is outside the vocabulary of 23");
+            "request 0: forced: token 99 is outside the vocabulary: expected 0 to 22");
   EXPECT_EQ(GenerateError(*engine, {.prompt = {1}, .max_new_tokens = -1}),
             "request 0: max_new_tokens: expected 0 to 2147483646 after a prompt of 1, got -1");
   EXPECT_THAT(GenerateError(*engine,
                             {.prompt = {1}, .max_new_tokens = std::numeric_limits<int64_t>::max()}),
               HasSubstr("got 9223372036854775807"));
   // The second of two.
-  EXPECT_EQ(StdView(engine->Generate({{.prompt = {1}}, {}}).status().message()),
-            "request 1: the prompt is empty");
+  EXPECT_EQ(StdView(FirstError(Must(engine->Generate({{.prompt = {1}}, {}}))).message()),
+            "request 1: prompt: expected one token at least, got none");
 }
 
 TEST(Engine, BadOptionsAreNamed) {
-  EXPECT_EQ(CreateError({.max_tokens_per_step = 0}),
-            "engine: max_tokens_per_step: expected a positive number, got 0");
-  EXPECT_EQ(CreateError({.max_sequences = -2}),
-            "engine: max_sequences: expected a positive number, got -2");
+  EXPECT_EQ(CreateError({.max_tokens_per_step = 3}),
+            "engine: max_tokens_per_step: expected 4 or more, got 3");
+  EXPECT_EQ(
+      CreateError({.max_sequences = -2}),
+      "engine: max_sequences: expected 1 to 256, half of max_tokens_per_step, so that prompts "
+      "have the rest, got -2");
+  EXPECT_EQ(CreateError({.max_tokens_per_step = 9, .max_sequences = 5}),
+            "engine: max_sequences: expected 1 to 4, half of max_tokens_per_step, so that prompts "
+            "have the rest, got 5");
   EXPECT_EQ(CreateError({.cache_tokens = -1}), "engine: cache_tokens: expected 0 or more, got -1");
   EXPECT_THAT(CreateError({.block_size = 0}),
               HasSubstr("block_size: expected 1 to 1048576, got \"0\""));
@@ -194,7 +200,7 @@ TEST(Session, ThreadsAreBounded) {
 TEST(Engine, HugeLimitsAreNoProblem) {
   EngineOptions options;
   options.max_tokens_per_step = std::numeric_limits<int64_t>::max();
-  options.max_sequences = std::numeric_limits<int64_t>::max();
+  options.max_sequences = std::numeric_limits<int64_t>::max() / 2;
   EXPECT_EQ(Tokens(*MakeEngine(options, 5), SixRequests()), OneByOne(SixRequests(), 5));
 }
 
@@ -203,8 +209,10 @@ TEST(Engine, APromptThatDoesNotFitSaysSo) {
   options.cache_tokens = 16;
   const std::unique_ptr<Engine> engine = MakeEngine(options);
   const Request request = {.prompt = std::vector<int64_t>(17, 3), .max_new_tokens = 1};
-  EXPECT_EQ(GenerateError(*engine, request),
-            "request 0 with 17 tokens does not fit in the cache alone");
+  EXPECT_EQ(
+      GenerateError(*engine, request),
+      "request 0: prompt and max_new_tokens: needs 5 blocks of 256 bytes at 17 tokens, the cache "
+      "has 4: at most 16 tokens");
 }
 
 TEST(Engine, LogitsWithoutColumnsHaveNoLargest) {
@@ -213,20 +221,17 @@ TEST(Engine, LogitsWithoutColumnsHaveNoLargest) {
             "engine: logits: expected at least one column, got none");
 }
 
-TEST(Engine, ACacheThatFillsUpWhileATextGrowsSaysSoAndStaysUsable) {
+TEST(Engine, ATextThatWouldOutgrowTheCacheIsRefusedAtOnce) {
   EngineOptions options;
   options.cache_tokens = 16;
   const std::unique_ptr<Engine> engine = MakeEngine(options);
-  int64_t tokens = 0;
-  const absl::Status status = engine
-                                  ->Generate({{.prompt = {1, 2, 3}, .max_new_tokens = 40}},
-                                             [&tokens](const NewToken&) { return ++tokens > 0; })
-                                  .status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(StdView(status.message()), "request 0 with 17 tokens does not fit in the cache alone");
-  EXPECT_EQ(tokens, 14);
-  EXPECT_EQ(engine->cache().blocks_in_use(), 0);
-  EXPECT_EQ(Tokens(*engine, {{.prompt = {1, 2, 3}, .max_new_tokens = 4}})[0].size(), 4u);
+  const auto completions = Must(engine->Generate({{.prompt = {1, 2, 3}, .max_new_tokens = 40}}));
+  EXPECT_EQ(completions[0].error.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(completions[0].error.message()),
+              HasSubstr("at 42 tokens, the cache has 4: at most 16 tokens"));
+  EXPECT_EQ(engine->stats().steps, 0);
+  // The last token is not run: 16 are, and fill it.
+  EXPECT_EQ(Tokens(*engine, {{.prompt = {1, 2, 3}, .max_new_tokens = 14}})[0].size(), 14u);
 }
 
 TEST(Engine, SaysHowManyTokensFit) {
@@ -347,7 +352,7 @@ TEST(EngineContinue, StartsAnewForAnotherTextAndForAGenerateBetween) {
     EXPECT_EQ(Tokens(*engine, {request}), Tokens(*fresh, {request}));
   }
   EXPECT_THAT(std::string(StdView(engine->Continue({.prompt = {}}, 10).status().message())),
-              HasSubstr("the prompt is empty"));
+              HasSubstr("prompt: expected one token at least, got none"));
 }
 
 // The decoder with a token behind which logits are no numbers.
@@ -388,7 +393,9 @@ TEST(Engine, LogitsThatAreNoNumbersEndTheirRequestAlone) {
     EXPECT_THAT(std::string(StdView(completion.error.message())),
                 HasSubstr("new token 0: logits: expected numbers, got NaN"));
   }
-  EXPECT_EQ(FirstError(completions), completions[1].error);
+  EXPECT_EQ(FirstError(completions), ErrorOf(completions[1]));
+  EXPECT_THAT(std::string(FirstError(completions).message()),
+              HasSubstr("request 1: new token 0: "));
   EXPECT_EQ(engine->cache().blocks_in_use(), 0);
   // The others are what they are alone.
   const std::vector<std::vector<int64_t>> alone =

@@ -15,6 +15,7 @@ namespace pagefuse {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 using Feeds = std::map<std::string, Tensor>;
 
 constexpr int64_t kMiB = 1 << 20;
@@ -139,11 +140,21 @@ TEST(MemoryLimit, IsThatOfTheMachineWhereNobodySaysOne) {
 TEST(MemoryLimit, TheCacheOfAnEngineCounts) {
   EngineOptions options{.session = {.max_memory_bytes = 1 << 20}, .block_size = 4};
   const auto engine = Must(Engine::Create(TinyDecoder(), options));
-  const absl::Status status =
-      engine->Generate({{.prompt = {1, 2, 3}, .max_new_tokens = 1000000}}).status();
+  const Request small = {.prompt = {1, 2, 3}, .max_new_tokens = 5};
+  const auto completions =
+      Must(engine->Generate({small, {.prompt = {1, 2, 3}, .max_new_tokens = 1000000}}));
+  EXPECT_EQ(completions[0].tokens, Must(engine->Generate({small}))[0].tokens);
+  const absl::Status status = FirstError(completions);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("the cache: no memory for"));
-  EXPECT_TRUE(engine->Generate({{.prompt = {1, 2, 3}, .max_new_tokens = 5}}).ok());
+  EXPECT_THAT(
+      std::string(status.message()),
+      MatchesRegex(
+          ".*the cache: no memory for [0-9]+ bytes at 1000002 tokens, of [0-9]+ that may be.*"));
+  // Each would fit alone, but not all together.
+  EXPECT_THAT(
+      std::string(
+          engine->Generate({8, {.prompt = {1, 2, 3}, .max_new_tokens = 10000}}).status().message()),
+      HasSubstr("the cache: no memory for"));
 }
 
 }  // namespace

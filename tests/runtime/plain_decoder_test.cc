@@ -191,9 +191,11 @@ TEST(PlainDecoderTest, NamesAStateThatDoesNotStartEmpty) {
 
 TEST(PlainDecoderTest, NamesATokenOutsideTheVocabulary) {
   auto decoder = PlainDecoder::Create(WithoutPast(), {});
-  const auto completions = (*decoder)->Generate({{.prompt = {5}}});
-  EXPECT_THAT(std::string(completions.status().message()),
-              HasSubstr("token 5 is outside the vocabulary of 5"));
+  const auto completions = Must((*decoder)->Generate({{.prompt = {5}}, {.prompt = {4}}}));
+  EXPECT_EQ(completions[0].finish, FinishReason::kRefused);
+  EXPECT_EQ(StdView(completions[0].error.message()),
+            "prompt: token 5 is outside the vocabulary: expected 0 to 4");
+  EXPECT_EQ(completions[1].tokens.size(), 32u);
 }
 
 TEST(DecoderTest, RunsWhatCannotBePagedAsExported) {
@@ -274,9 +276,10 @@ TEST(DecoderTest, RefusesWhatIsLongerWherePagesAreAskedFor) {
   auto decoder = Must(Decoder::Create(load, {.block_size = 8}));
   const Request most = {.prompt = {3, 1, 4}, .max_new_tokens = 4};
   const Request more = {.prompt = {3, 1, 4}, .max_new_tokens = 5};
-  EXPECT_TRUE(decoder->Generate({most}).ok());
+  const auto completions = Must(decoder->Generate({most, more}));
+  EXPECT_EQ(completions[0].tokens, Must(decoder->Generate({most}))[0].tokens);
   for (const absl::Status& status :
-       {decoder->Generate({most, more}).status(), decoder->Continue(more, 0).status()}) {
+       {FirstError(completions), decoder->Continue(more, 0).status()}) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(status.message()), HasSubstr("7 tokens: expected 6 at most"));
   }
@@ -369,7 +372,7 @@ TEST(DecoderTest, EndsAtATokenThatItDoesNotRunWherePagesAreAskedFor) {
   const Request with = {.prompt = {3, 0, 4}};
   const Request forced = {.prompt = {3, 4}, .max_new_tokens = 3, .forced = {2, 0}};
   for (const Request& request : {with, forced}) {
-    const absl::Status status = decoder->Generate({request}).status();
+    const absl::Status status = FirstError(Must(decoder->Generate({request})));
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(status.message()), HasSubstr("request 0: token 0: expected another"));
   }

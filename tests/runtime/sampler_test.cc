@@ -10,17 +10,18 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "must.h"
+#include "simd_targets.h"
 #include "tiny_decoder.h"
 
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/runtime/engine.h"
 #include "pagefuse/runtime/random.h"
+#include "pagefuse/runtime/token_weights.h"
 
 namespace pagefuse {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
 
 TEST(SamplerRandom, PhiloxGivesThePublishedNumbers) {
   EXPECT_THAT(Philox({0, 0, 0, 0}, {0, 0}),
@@ -43,6 +44,10 @@ double Correlation(const std::vector<double>& a, const std::vector<double>& b) {
     sab += a[i] * b[i];
   }
   return (sab - sa * sb / n) / std::sqrt((saa - sa * sa / n) * (sbb - sb * sb / n));
+}
+
+double UniformAt(uint64_t seed, uint32_t sample, uint64_t position) {
+  return std::ldexp(static_cast<double>(RandomBitsAt(seed, sample, position)), -64);
 }
 
 TEST(SamplerRandom, NeighboursAreUncorrelated) {
@@ -174,6 +179,24 @@ TEST(Sampler, StagesEqualThePlainReference) {
   }
 }
 
+TEST(Sampler, ChoosesTheSameOnEveryTarget) {
+  std::vector<SampledToken> expected;
+  testing::ForEachSimdTarget([&] {
+    std::mt19937 random(3);
+    for (size_t round = 0; round < 600; ++round) {
+      SamplingOptions options = RandomOptions(random);
+      options.logprobs = 5;
+      const std::vector<float> logits = RandomRow(random, 50 + random() % 3000);
+      const std::vector<int64_t> tokens = {1, 7};
+      const auto sampled = Must(Sampler(options, round, 0).Next(logits, tokens, 1, {}));
+      if (expected.size() == round) expected.push_back(sampled);
+      ASSERT_EQ(sampled.token, expected[round].token);
+      ASSERT_EQ(sampled.logprobs->logprob, expected[round].logprobs->logprob);
+      ASSERT_EQ(sampled.logprobs->top, expected[round].logprobs->top);
+    }
+  });
+}
+
 // Chi-square of draws against probabilities; cells that expect less than five are one.
 double ChiSquare(const std::vector<int64_t>& counts, const std::vector<double>& probabilities,
                  int& freedom) {
@@ -264,6 +287,16 @@ TEST(Sampler, RefusesLogitsThatAreNoNumbers) {
   EXPECT_EQ(error({1, kInfinity}), "logits: expected finite numbers, got infinity");
   EXPECT_EQ(error({-kInfinity}), "logits: expected a finite number, all are -infinity");
   EXPECT_EQ(error({}), "logits: expected at least one, got none");
+}
+
+TEST(Sampler, RefusesRowsWhoseWeightsHaveNoSum) {
+  const std::vector<float> logits(kMostWeights + 1, 1);
+  EXPECT_EQ(Must(Sampler({}, 0, 0).Next(logits, {}, 0, {})).token, 0);
+  for (const SamplingOptions& options :
+       {SamplingOptions{.temperature = 1}, SamplingOptions{.logprobs = 0}}) {
+    EXPECT_EQ(Sampler(options, 0, 0).Next(logits, {}, 0, {}).status().message(),
+              "logits: expected 1048575 at most to draw or to tell logprobs, got 1048576");
+  }
 }
 
 TEST(Sampler, RefusesOptionsByName) {
@@ -369,11 +402,11 @@ TEST(SamplerInEngine, ForbidsStopTokensBeforeMinTokens) {
 TEST(SamplerInEngine, NamesTheFieldOfABadRequest) {
   const auto engine = MakeEngine();
   Request request = SampledRequest(0, 17);
-  EXPECT_EQ(engine->Generate({request}).status().message(),
+  EXPECT_EQ(FirstError(Must(engine->Generate({request}))).message(),
             "request 0: samples: expected 1 to 16, got 17");
   request.samples = 1;
   request.sampling.top_p = 2;
-  EXPECT_EQ(engine->Generate({request}).status().message(),
+  EXPECT_EQ(FirstError(Must(engine->Generate({request}))).message(),
             "request 0: top_p: expected more than 0, at most 1, got 2");
 }
 

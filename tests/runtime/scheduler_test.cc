@@ -5,6 +5,7 @@
 #include <optional>
 #include <random>
 #include <set>
+#include <vector>
 
 #include "must.h"
 #include <gtest/gtest.h>
@@ -70,12 +71,52 @@ TEST(Scheduler, TheYoungestGivesItsBlocksBackWhenTheyRunOut) {
   EXPECT_EQ(step.work[0].request, old);
   EXPECT_EQ(scheduler.preemptions(), 1);
   scheduler.Finish(old);
-  // The preempted one starts again from its first token.
+  // The preempted one starts again from its first token: its prompt, then what it had written.
   step = *scheduler.Next();
   ASSERT_EQ(step.work.size(), 1u);
   EXPECT_EQ(step.work[0].request, young);
   EXPECT_EQ(step.work[0].first_token, 0);
-  EXPECT_EQ(step.work[0].num_tokens, 9);
+  EXPECT_EQ(step.work[0].num_tokens, 8);
+  EXPECT_FALSE(step.work[0].last);
+  step = *scheduler.Next();
+  ASSERT_EQ(step.work.size(), 1u);
+  EXPECT_EQ(step.work[0].first_token, 8);
+  EXPECT_EQ(step.work[0].num_tokens, 1);
+  EXPECT_TRUE(step.work[0].last);
+}
+
+TEST(Scheduler, WrittenTokensThatAreComputedAgainAreRowsOfTheirOwn) {
+  PagedCache cache({Group(5)});
+  Scheduler scheduler(&cache, {.max_tokens_per_step = 64, .max_sequences = 4});
+  const size_t old = scheduler.Add(8);
+  const size_t young = scheduler.Add(5);
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_EQ(scheduler.Next()->work.size(), 2u);
+    scheduler.AddToken(old);
+    scheduler.AddToken(young);
+  }
+  // All blocks of four tokens are taken: the young one waits for its third, then gives both back.
+  ASSERT_EQ(scheduler.Next()->work.size(), 1u);
+  scheduler.AddToken(old);
+  ASSERT_EQ(scheduler.Next()->work.size(), 1u);
+  ASSERT_EQ(scheduler.preemptions(), 1);
+  scheduler.Finish(old);
+  ASSERT_EQ(scheduler.Next()->work[0].num_tokens, 5);
+  const Scheduler::Step step = *scheduler.Next();
+  ASSERT_EQ(step.work.size(), 1u);
+  EXPECT_EQ(step.work[0].request, young);
+  EXPECT_EQ(step.work[0].num_tokens, 4);
+  EXPECT_TRUE(step.work[0].by_token);
+  EXPECT_TRUE(step.work[0].last);
+  EXPECT_EQ(step.metadata.query_start_loc, (std::vector<int32_t>{0, 1, 2, 3, 4}));
+  EXPECT_EQ(step.metadata.seq_lens, (std::vector<int32_t>{6, 7, 8, 9}));
+  EXPECT_EQ(step.metadata.positions, (std::vector<int64_t>{5, 6, 7, 8}));
+  EXPECT_EQ(step.metadata.logit_rows, (std::vector<int64_t>{3}));
+  const StepMetadata::Group& group = step.metadata.groups[0];
+  ASSERT_EQ(group.block_table.size(), 4u * group.max_blocks);
+  for (size_t i = group.max_blocks; i < group.block_table.size(); ++i) {
+    EXPECT_EQ(group.block_table[i], group.block_table[i % group.max_blocks]);
+  }
 }
 
 TEST(Scheduler, WhatWaitsIsServedInTheOrderOfArrival) {
@@ -204,6 +245,66 @@ TEST(Scheduler, LeavesNothingBehindWhenItGoes) {
   EXPECT_EQ(cache.blocks_in_use(), 0);
 }
 
+// Pieces of prompts have 2 tokens or more and leave none or 2 or more, in any load; written tokens are
+// never computed but as rows of their own. Something is computed of the oldest request in every step.
+TEST(SchedulerPieces, RandomLoads) {
+  std::mt19937 random(47);
+  int64_t pieces = 0, again = 0, shared = 0;
+  for (int round = 0; round < 100000; ++round) {
+    PagedCache cache({Group(8 + random() % 12), Window(20)});
+    const auto budget = static_cast<int64_t>(4 + random() % 16);
+    Scheduler scheduler(&cache,
+                        {.max_tokens_per_step = budget,
+                         .max_sequences = 1 + static_cast<int64_t>(random() % (budget / 2))});
+    const size_t count = 1 + random() % 4;
+    std::vector<int64_t> read(count), known(count), left(count), computed(count);
+    for (size_t i = 0; i < count; ++i) {
+      read[i] = known[i] = 1 + random() % 24;
+      left[i] = random() % 6;
+      std::optional<SharedPrefix> prefix;
+      const size_t other = i == 0 ? 0 : random() % i;
+      const int64_t most = i == 0 ? 0 : std::min(read[other], read[i] - 1);
+      if (most > 0 && random() % 2 == 0) {
+        prefix = SharedPrefix{other, 1 + static_cast<int64_t>(random() % most)};
+      }
+      scheduler.Add(read[i], prefix);
+    }
+    for (int steps = 0; !scheduler.done(); ++steps) {
+      ASSERT_LT(steps, 1000);
+      const Scheduler::Step step = Must(scheduler.Next());
+      ASSERT_FALSE(step.work.empty());
+      int64_t tokens = 0;
+      for (const Scheduler::Work& work : step.work) {
+        tokens += work.num_tokens;
+        const int64_t prompt = read[work.request], end = work.first_token + work.num_tokens;
+        ASSERT_EQ(work.by_token, work.first_token >= prompt);
+        if (!work.by_token) {
+          ASSERT_LE(end, prompt);
+          ASSERT_TRUE(work.num_tokens >= 2 || prompt == 1) << work.num_tokens << " of " << prompt;
+          ASSERT_NE(prompt - end, 1) << work.first_token << " to " << end << " of " << prompt;
+          pieces += end < prompt ? 1 : 0;
+          shared += work.first_token > computed[work.request] ? 1 : 0;
+        }
+        again += work.by_token && work.num_tokens > 1 ? 1 : 0;
+        computed[work.request] = end;
+        ASSERT_EQ(work.last, end == known[work.request]);
+        if (!work.last) continue;
+        if (left[work.request]-- == 0) {
+          scheduler.Finish(work.request);
+        } else {
+          scheduler.AddToken(work.request);
+          ++known[work.request];
+        }
+      }
+      ASSERT_LE(tokens, budget);
+    }
+    ASSERT_EQ(cache.blocks_in_use(), 0);
+  }
+  EXPECT_GT(pieces, 10000);
+  EXPECT_GT(again, 100);
+  EXPECT_GT(shared, 1000);
+}
+
 // Whatever shares with what, in caches that are too small for all: every token of a request is
 // computed or shared, in order, and nothing is left.
 TEST(Scheduler, RandomBeginningsEndAll) {
@@ -211,8 +312,10 @@ TEST(Scheduler, RandomBeginningsEndAll) {
   int64_t shared = 0, preemptions = 0;
   for (int round = 0; round < 300; ++round) {
     PagedCache cache({Group(8 + random() % 12), Window(20)});
-    Scheduler scheduler(&cache, {.max_tokens_per_step = 3 + static_cast<int64_t>(random() % 20),
-                                 .max_sequences = 1 + static_cast<int64_t>(random() % 4)});
+    const int64_t sequences = 1 + static_cast<int64_t>(random() % 4);
+    Scheduler scheduler(&cache, {.max_tokens_per_step = std::max<int64_t>(4, 2 * sequences) +
+                                                        static_cast<int64_t>(random() % 20),
+                                 .max_sequences = sequences});
     std::vector<int64_t> tokens, left;
     for (size_t i = 0; i < 8; ++i) {
       tokens.push_back(1 + random() % 20);
@@ -255,8 +358,8 @@ TEST(Scheduler, RandomLoadsKeepTheLimits) {
   std::mt19937 random(29);
   int64_t preemptions = 0;
   for (int round = 0; round < 200; ++round) {
-    const auto budget = static_cast<int64_t>(1 + random() % 16);
-    const auto sequences = static_cast<int64_t>(1 + random() % 4);
+    const auto budget = static_cast<int64_t>(4 + random() % 16);
+    const auto sequences = static_cast<int64_t>(1 + random() % (budget / 2));
     PagedCache cache({Group(7 + random() % 6)});
     Scheduler scheduler(&cache, {.max_tokens_per_step = budget, .max_sequences = sequences});
     const size_t count = 2 + random() % 6;
@@ -278,7 +381,7 @@ TEST(Scheduler, RandomLoadsKeepTheLimits) {
         ASSERT_GT(work.num_tokens, 0);
         ASSERT_TRUE(seen.insert(work.request).second);
         tokens += work.num_tokens;
-        const bool decodes = work.last && work.num_tokens == 1 && work.first_token > 0;
+        const bool decodes = work.by_token && work.num_tokens == 1 && work.last;
         ASSERT_FALSE(decodes && prefill);
         prefill = prefill || !decodes;
         if (work.request == oldest) {
@@ -312,8 +415,10 @@ TEST(Scheduler, RandomLoadsRunEveryTokenInOrderAndLeaveNothing) {
   std::mt19937 random(11);
   for (int round = 0; round < 200; ++round) {
     PagedCache cache({Group(8 + random() % 20)});
-    Scheduler scheduler(&cache, {.max_tokens_per_step = static_cast<int64_t>(1 + random() % 20),
-                                 .max_sequences = static_cast<int64_t>(1 + random() % 5)});
+    const auto budget = static_cast<int64_t>(4 + random() % 20);
+    Scheduler scheduler(&cache,
+                        {.max_tokens_per_step = budget,
+                         .max_sequences = static_cast<int64_t>(1 + random() % (budget / 2))});
     const size_t count = 1 + random() % 6;
     std::vector<int64_t> known(count), goal(count), computed(count, 0);
     for (size_t i = 0; i < count; ++i) {

@@ -170,10 +170,12 @@ TEST(EngineWarmUp, DoesNotChangeTokensLogitsOrStats) {
   EXPECT_EQ(warm->stats().steps, cold->stats().steps);
 }
 
-TEST(EngineWarmUp, RefusesWhatGenerateRefuses) {
+TEST(EngineWarmUp, PassesOverWhatGenerateRefuses) {
   const auto engine = Must(Engine::Create(TinyDecoder(), {}));
-  EXPECT_THAT(std::string(StdView(engine->WarmUp({Request{}}).message())),
-              HasSubstr("the prompt is empty"));
+  Must(engine->WarmUp({Request{}}));
+  Must(engine->WarmUp({Request{}, {.prompt = {1, 2}, .max_new_tokens = 2}, {.prompt = {-1}}}));
+  EXPECT_EQ(engine->stats().steps, 0);
+  EXPECT_EQ(engine->cache().blocks_in_use(), 0);
 }
 
 }  // namespace

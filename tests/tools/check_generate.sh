@@ -61,3 +61,25 @@ expect 1 '\-\-forced-ids: expected one prompt, got 2' generate $model --prompt-i
 expect 1 '\-\-logits-out: expected one answer, got 2' generate $model --prompt-ids 1 --n 2 --logits-out "$out/no.pb"
 expect 1 '\-\-forced-ids' generate $model --prompt-ids 1 --forced-ids 7,x
 expect 1 'token 999 is outside the vocabulary' generate $model --prompt-ids 1 --forced-ids 999
+
+# Of several prompts each is judged alone: what it needs, what there is, and the answers of the others.
+ids=15,186,80,234,31
+alone=$("$pagefuse" generate $model --prompt-ids $ids --max-new-tokens 3 --quiet 2>/dev/null | tr -d '\0')
+expect 0 '^\[1\] ' generate $model --prompt-ids $ids --prompt-ids $ids --max-new-tokens 3 --quiet
+expect 1 '^pagefuse: request 1: prompt: token 999 is outside the vocabulary: expected 0 to 255$' \
+  generate $model --prompt-ids $ids --prompt-ids 7,999 --prompt-ids $ids --max-new-tokens 3
+for place in 0 2; do
+  grep -qaF "[$place] $alone" "$out/printed" || fail "answer $place is another one beside a prompt that is refused"
+done
+unlike '^\[1\]'
+expect 1 '"tokens":\[7,7,221\],.*"tokens":\[\],.*"finish":"refused","error":"prompt: token 999 is outside the vocabulary: expected 0 to 255"' \
+  generate $model --prompt-ids $ids --prompt-ids 7,999 --max-new-tokens 3 --json
+expect 1 '^pagefuse: request 0: prompt: token 999 ' generate $model --prompt-ids 999 --prompt-ids $ids --prompt-ids 998 --max-new-tokens 3
+grep -qa '^pagefuse: request 2: prompt: token 998 ' "$out/printed" || fail 'only one of two refusals is told'
+# Too long for the model, or for the cache, beside one that is not.
+model=$out/export/model.onnx
+expect 1 '"tokens":\[7,7,221\],.*"finish":"refused","error":"a prompt of 10 tokens and 3 new ones: expected 10 at most' \
+  generate "$model" --prompt-ids $ids --prompt-ids 1,2,3,4,5,6,7,8,9,10 --max-new-tokens 3 --json
+model=models/gemma3_A18/model.onnx
+expect 1 '"tokens":\[7,7,221\],.*"finish":"refused","error":"a prompt of 20 tokens and 3 new ones: expected 17 at most' \
+  generate $model --prompt-ids $ids --prompt-ids 1,2,3,4,5,6,7,8,9,10,1,2,3,4,5,6,7,8,9,10 --max-new-tokens 3 --json --cache-tokens 16

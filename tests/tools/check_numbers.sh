@@ -24,7 +24,7 @@ refuses --block-size 0 1048577 opt $model
 refuses --block-size -16 1048577 generate $model --prompt-ids 1
 refuses --max-elements -2 '' opt $model
 refuses --max-new-tokens -1 2147483648 generate $model --prompt-ids 1
-refuses --max-tokens-per-step 0 2147483648 generate $model --prompt-ids 1
+refuses --max-tokens-per-step 3 2147483648 generate $model --prompt-ids 1
 refuses --max-sequences 0 2147483648 generate $model --prompt-ids 1
 refuses --cache-tokens -1 2147483648 generate $model --prompt-ids 1
 for option in --rtol --atol; do
@@ -35,7 +35,7 @@ done
 
 # The ends of the ranges are taken.
 expect 0 '^tokens: \[[0-9]+\]$' generate $model --prompt-ids 1,2 --max-new-tokens 1 --threads 2 --block-size 1048576 \
-  --max-tokens-per-step 2147483647 --max-sequences 2147483647
+  --max-tokens-per-step 2147483647 --max-sequences 1073741823
 expect 0 '^tokens: \[\]$' generate $model --prompt-ids 1,2 --max-new-tokens 0
 
 # Many prompts are no other than few.

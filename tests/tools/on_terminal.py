@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """on_terminal.py PAGEFUSE MODEL FACTS: what a person at a terminal sees of a conversation and of progress. Status 1, and what the
 terminal showed, where it is not so."""
+import fcntl
 import os
 import pty
 import re
 import select
 import subprocess
 import sys
+import termios
 import time
 
 PATIENCE = 60  # s
@@ -27,8 +29,6 @@ class Terminal:
 
     @staticmethod
     def _control():
-        import fcntl
-        import termios
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
     def wait_for(self, pattern):
@@ -52,6 +52,15 @@ class Terminal:
         self.shown += more.decode(errors="replace")
         return bool(more)
 
+    def wait_to_edit(self, prompt="> "):
+        """A prompt that is shown, and the terminal given over to the editor, which is a moment later: till then it edits itself."""
+        self.wait_for(prompt)
+        end = time.monotonic() + PATIENCE
+        while termios.tcgetattr(self.screen)[3] & termios.ICANON:
+            if time.monotonic() > end:
+                sys.exit("the terminal is left to itself")
+            time.sleep(0.01)
+
     def type(self, keys):
         os.write(self.screen, keys.encode())
 
@@ -64,29 +73,29 @@ class Terminal:
 def conversation(pagefuse, model, facts):
     chat = Terminal(pagefuse, "generate", model, "--chat", "--system", facts, "--max-new-tokens", "4000", "--check-paging", "never")
     chat.wait_for(r"/help lists the commands; Ctrl-C ends an answer, Ctrl-D the program")
-    chat.wait_for("> ")
+    chat.wait_to_edit()
     chat.type("What does the tin cup hold?\r")
     chat.wait_for(r"45 keys\.\r\n")
-    chat.wait_for("> ")
+    chat.wait_to_edit()
     # The line before, by the key up, with one word of it changed: back over "cup hold?", then "tin".
     chat.type("\x1b[A" + "\x1b[D" * len(" cup hold?") + "\x7f\x7f\x7fred\x05" + "\x7f" * len("cup hold?") + "box hold?\r")
     chat.wait_for(r"12 pins\.\r\n")
-    chat.wait_for("> ")
+    chat.wait_to_edit()
     # Ctrl-C at the prompt forgets what was typed; the tab key completes a command.
     chat.type("never to be answered\x03")
-    chat.wait_for("\n[^\n]*> ")
+    chat.wait_to_edit("\n[^\n]*> ")
     chat.type("/und\t\r")
     chat.wait_for(r'took back "What does the red box hold\?"')
     # A question of two lines, and a command that there is not.
     chat.type("What does\\\r")
-    chat.wait_for(r"\.\.\. ")
+    chat.wait_to_edit(r"\.\.\. ")
     chat.type("the tin cup hold?\r")
-    chat.wait_for("> ")
+    chat.wait_to_edit()
     chat.type("/undo\r")
     chat.wait_for(r'took back "What does\s+the tin cup hold\?"')
     chat.type("/sav\r")
     chat.wait_for(r'pagefuse: unknown command "/sav"; similar names: "/save"')
-    chat.wait_for("> ")
+    chat.wait_to_edit()
     chat.type("\x04")
     if chat.end() != 0:
         sys.exit("Ctrl-D at the prompt did not end the program well")
@@ -95,14 +104,14 @@ def conversation(pagefuse, model, facts):
 def interrupted_answer(pagefuse, model, facts):
     chat = Terminal(pagefuse, "generate", model, "--chat", "--system", facts, "--max-new-tokens", "8000", "--ignore-end",
                     "--check-paging", "never")
-    chat.wait_for("> ")
+    chat.wait_to_edit()
     chat.type("What does the tin cup hold?\r")
     chat.wait_for(r"45 keys")
     chat.type("\x03")
-    chat.wait_for("\n[^\n]*> ")
+    chat.wait_to_edit("\n[^\n]*> ")
     chat.type("/undo\r")
     chat.wait_for(r'took back "What does the tin cup hold\?"')
-    chat.wait_for("> ")
+    chat.wait_to_edit()
     chat.type("\x04")
     if chat.end() != 0:
         sys.exit("the program did not outlive Ctrl-C in an answer")

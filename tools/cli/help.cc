@@ -99,7 +99,8 @@ std::vector<std::string> OptionGroups(const CommandInfo& command) {
     if (!option.argument) named.push_back(option);
   }
   std::vector<std::string> groups = GroupsOf(named);
-  std::ranges::stable_partition(groups, [](const std::string& g) { return g != "General"; });
+  std::stable_partition(groups.begin(), groups.end(),
+                        [](const std::string& g) { return g != "General"; });
   return groups;
 }
 

@@ -214,7 +214,10 @@ absl::Status RunBench(Flags flags) {
   PF_ASSIGN_OR_RETURN(const ModelFolder folder, FindModel(flags.model));
   PF_ASSIGN_OR_RETURN(const Plan plan, MakePlan(flags, folder.config));
   if (!flags.html.empty()) PF_RETURN_IF_ERROR(CheckNewFile(flags.html));
-  flags.engine.max_sequences = std::max(flags.engine.max_sequences, Largest(plan.batches));
+  // Batches larger than usual have a step that holds them.
+  const int64_t largest = std::max<int64_t>(Largest(plan.batches), 2);
+  flags.engine.max_tokens_per_step = std::max(flags.engine.max_tokens_per_step, 2 * largest);
+  flags.engine.max_sequences = flags.engine.max_tokens_per_step / 2;
   flags.engine.share_prefixes = false;  // every prompt is computed
   std::vector<BenchRow> rows;
   for (const WeightFormat& weights : plan.weights) {
@@ -264,8 +267,8 @@ void AddBenchCommand(Command app, Outcome& outcome) {
                   "a file for the same as a page: lines over depth, length and batch, and a table");
   AddCheckPagingFlag(command, flags->check_paging);
   command
-      .AddNumber("--max-tokens-per-step", flags->engine.max_tokens_per_step, {1, kMaxInt32},
-                 "token budget of a step; longer prompts are prefilled in chunks")
+      .AddNumber("--max-tokens-per-step", flags->engine.max_tokens_per_step, {4, kMaxInt32},
+                 "token budget of a step; longer prompts are prefilled in pieces")
       .ShowsDefault();
   AddWeightsList(command, flags->weights, flags->session.weights);
   AddRunFlags(command, flags->session);

@@ -82,9 +82,13 @@ absl::StatusOr<GenerateSetup> OpenSetup(const GenerateFlags& flags);
 // A vocabulary of 256 tokens without a tokenizer is one of bytes. InvalidArgument where a flag gives
 // text for another one.
 absl::Status TakeBytes(const GenerateFlags& flags, int64_t vocabulary, GenerateSetup& setup);
-// One for each prompt of the flags; text is one of bytes where there is no tokenizer.
+// One for each prompt of the flags; text is one of bytes where there is no tokenizer. A prompt for
+// which the model has no positions is refused, and alone or with all others it is the status.
 absl::StatusOr<std::vector<Request>> MakeRequests(const GenerateFlags& flags,
                                                   const GenerateSetup& setup);
+
+// The first reason where every request is refused; what is to be done for the others is worth while.
+absl::Status RefusalOfAll(const std::vector<Request>& requests);
 
 // Fewer new tokens where --cache-tokens leaves no room for them, unless a number was asked for; then
 // InvalidArgument.

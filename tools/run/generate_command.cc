@@ -117,6 +117,7 @@ void PrintAnswers(const GenerateFlags& flags, const Answers& answers,
   const bool tells_tokens = asked || ChosenVerbosity() == Verbosity::kVerbose;
   const bool several = completions.size() > 1;
   for (size_t i = 0; i < completions.size(); ++i) {
+    if (completions[i].finish == FinishReason::kRefused) continue;
     if (several) std::cout << "[" << i << "] ";
     if (answers.has_text() && several) std::cout << answers.text(i);
     if (answers.has_text() && !answers.text(i).ends_with('\n')) std::cout << "\n";
@@ -138,6 +139,18 @@ absl::Status WarmUp(const GenerateFlags& flags, Decoder& decoder,
   few.forced.clear();
   few.samples = 1;
   return decoder.WarmUp({few});
+}
+
+// Tells of each request or answer that failed; the last of them is the error of the command.
+absl::Status TellFailures(const std::vector<Completion>& completions) {
+  absl::Status last;
+  for (const Completion& completion : completions) {
+    absl::Status error = ErrorOf(completion);
+    if (error.ok() || error == last) continue;  // as are the samples of one that is refused
+    if (!last.ok()) std::cerr << "pagefuse: " << ShortMessage(StdView(last.message())) << "\n";
+    last = std::move(error);
+  }
+  return last;
 }
 
 int64_t NewTokensOf(const std::vector<Completion>& completions) {
@@ -173,7 +186,7 @@ absl::StatusOr<std::unique_ptr<Decoder>> LoadDecoder(const GenerateFlags& flags,
 absl::Status Complete(const GenerateFlags& flags, const GenerateSetup& setup, Decoder& decoder,
                       const std::vector<Request>& requests, std::optional<Model> kept) {
   size_t count = 0;
-  for (const Request& request : requests) count += request.samples;
+  for (const Request& request : requests) count += NumCompletions(request);
   if (!flags.logits_out.empty() && count != 1) {
     return absl::InvalidArgumentError(StrCat("--logits-out: expected one answer, got ", count));
   }
@@ -214,12 +227,12 @@ absl::Status Complete(const GenerateFlags& flags, const GenerateSetup& setup, De
     if (results.size() == 1) found.update(results[0]);
     found.update(figures);
     std::cout << JsonText(JsonResult("generate", {flags.model.path}, found)) << "\n";
-    return FirstError(completions);
+    return TellFailures(completions);
   }
   PrintAnswers(flags, answers, completions);
   std::cout << std::flush;
   PrintFigures(decoder, figures);
-  return FirstError(completions);
+  return TellFailures(completions);
 }
 
 absl::Status Generate(GenerateFlags flags) {
@@ -257,8 +270,9 @@ absl::Status Generate(GenerateFlags flags) {
   }
   PF_RETURN_IF_ERROR(TakeBytes(flags, decoder->vocabulary(), setup));
   for (Request& request : requests) {
-    PF_RETURN_IF_ERROR(FitIntoCache(flags, *decoder, request));
+    if (request.refused.ok()) request.refused = FitIntoCache(flags, *decoder, request);
   }
+  PF_RETURN_IF_ERROR(RefusalOfAll(requests));
   if (flags.chat) {
     PF_RETURN_IF_ERROR(Chat(flags, setup, *decoder, progress));
   } else {

@@ -75,13 +75,12 @@ void AddEngineFlags(Command command, GenerateFlags& flags) {
       "--block-size", flags.engine.block_size, {1, kMaxBlockSize},
       "tokens a block of the cache; a model that is paged already keeps its own [16]");
   command
-      .AddNumber("--max-tokens-per-step", flags.engine.max_tokens_per_step, {1, kMaxInt32},
-                 "token budget of a step; longer prompts are prefilled in chunks")
+      .AddNumber("--max-tokens-per-step", flags.engine.max_tokens_per_step, {4, kMaxInt32},
+                 "token budget of a step; longer prompts are prefilled in pieces")
       .ShowsDefault();
-  command
-      .AddNumber("--max-sequences", flags.engine.max_sequences, {1, kMaxInt32},
-                 "sequences that run at once")
-      .ShowsDefault();
+  command.AddNumber(
+      "--max-sequences", flags.engine.max_sequences, {1, kMaxInt32},
+      "sequences that run at once, at most half of the token budget [64, or that half]");
   command
       .AddNumber("--cache-tokens", flags.engine.cache_tokens, {0, kMaxInt32},
                  "tokens that the cache holds in all; 0 for what the prompts need")

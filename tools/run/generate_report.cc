@@ -20,6 +20,7 @@ double PerSecond(int64_t count, double seconds) {
 
 std::string FinishName(const Completion& completion, bool stopped) {
   if (completion.finish == FinishReason::kFailed) return "failed";
+  if (completion.finish == FinishReason::kRefused) return "refused";
   const bool stop = stopped || completion.finish == FinishReason::kStop;
   return stop ? "stop" : completion.finish == FinishReason::kLength ? "length" : "ended";
 }
@@ -76,7 +77,7 @@ Json GenerateResults(const std::vector<Request>& requests,
                      const std::vector<Completion>& completions, const Answers& answers) {
   Json items = Json::array();
   for (const Request& request : requests) {
-    for (int64_t sample = 0; sample < request.samples; ++sample) {
+    for (int64_t sample = 0; sample < NumCompletions(request); ++sample) {
       items.push_back(CompletionJson(items.size(), request, completions[items.size()], answers));
     }
   }
@@ -86,7 +87,9 @@ Json GenerateResults(const std::vector<Request>& requests,
 namespace {
 
 // "2523", "7.4"
-std::string Rate(double rate) { return absl::StrFormat(rate < 100 ? "%.1f" : "%.0f", rate); }
+std::string Rate(double rate) {
+  return rate < 100 ? absl::StrFormat("%.1f", rate) : absl::StrFormat("%.0f", rate);
+}
 
 // "43 ms", "1.2 s"
 std::string Duration(double seconds) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `pagefuse generate` asks of the decoder: prompts, stops and lengths.
+#include <algorithm>
 #include <ctime>
 #include <iostream>
 #include <iterator>
@@ -33,6 +34,11 @@ absl::Status FitIntoCache(const GenerateFlags& flags, const Decoder& decoder, Re
              asked ? StrCat(" and ", request.max_new_tokens, " new ones") : "", ": expected ",
              *capacity + (asked ? 1 : 0), " at most, for which the cache of --cache-tokens ",
              flags.engine.cache_tokens, " has room"));
+}
+
+absl::Status RefusalOfAll(const std::vector<Request>& requests) {
+  const bool all = std::ranges::none_of(requests, [](const Request& r) { return r.refused.ok(); });
+  return all && !requests.empty() ? requests[0].refused : absl::OkStatus();
 }
 
 void TellSecondBegin(const GenerateSetup& setup, std::span<const int64_t> prompt) {
@@ -217,10 +223,12 @@ absl::StatusOr<std::vector<Request>> MakeRequests(const GenerateFlags& flags,
   if (setup.forced_ids) PF_RETURN_IF_ERROR(ForceTokens(*setup.forced_ids, requests));
   for (Request& request : requests) {
     const auto forced = static_cast<int64_t>(request.forced.size());
-    PF_ASSIGN_OR_RETURN(request.max_new_tokens,
-                        NewTokens(setup.folder.config, request.prompt.size(), flags.max_new_tokens,
-                                  forced > 0 ? forced : kUsualTokens));
+    const auto count = NewTokens(setup.folder.config, request.prompt.size(), flags.max_new_tokens,
+                                 forced > 0 ? forced : kUsualTokens);
+    request.refused = count.status();
+    if (count.ok()) request.max_new_tokens = *count;
   }
+  PF_RETURN_IF_ERROR(RefusalOfAll(requests));
   return requests;
 }
 

@@ -204,6 +204,11 @@ class LogitsReader {
   }
 
   absl::Status Place(const Element& factor) {
+    // The cast behind it is followed, and what is built of the factors multiplies floats.
+    if (!IsFloatingPoint(factor.value->dtype())) {
+      return MatchFailure(*factor.value, ": is a factor of ", DataTypeName(factor.value->dtype()),
+                          ", expected one of floats");
+    }
     (factor.Mentions(match_.n) ? match_.key_factors : match_.row_factors).push_back(factor);
     return absl::OkStatus();
   }

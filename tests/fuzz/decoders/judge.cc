@@ -179,6 +179,9 @@ Verdict Compare(Engine& engine, const std::vector<Generation>& generations,
   if (!completions.ok()) return Failed("paged: refused at run time", completions.status());
   for (size_t i = 0; i < generations.size(); ++i) {
     const Completion& found = (*completions)[i];
+    if (found.finish == FinishReason::kRefused) {
+      return Failed("paged: refused at run time", found.error);
+    }
     for (size_t row = 0; row < generations[i].logits.size(); ++row) {
       // It ended at a token that the paged graph does not run.
       if (row >= found.logits.size() && absl::IsFailedPrecondition(found.error)) break;

@@ -87,9 +87,14 @@ class Comparison {
     for (const size_t i : which) requests.push_back(generations_[i].request);
     const auto completions = engine_.Generate(requests);
     if (!completions.ok()) return Refused("at run time: ", completions.status());
+    absl::Status refusal;
     for (size_t i = 0; i < which.size(); ++i) {
       const Generation& expected = generations_[which[i]];
       const Completion& found = (*completions)[i];
+      if (found.finish == FinishReason::kRefused) {
+        refusal = found.error;
+        continue;  // the others are as without it
+      }
       if (Difference(expected, found, allowed_).empty()) continue;
       const std::string difference =
           Difference(expected, found, std::max(allowed_, RoundingOf(decoder_, expected)));
@@ -99,6 +104,7 @@ class Comparison {
                 StrCat(how, ", prompt [", absl::StrJoin(expected.request.prompt, ","), "], ",
                        difference, "; tokens [", tokens, "], as exported [", wanted, "]"));
     }
+    if (!refusal.ok()) return Refused("at run time: ", refusal);
     return Of(Judgement::kPaged, "", "");
   }
 
@@ -117,7 +123,7 @@ std::string PagingRun::ToString() const {
 
 PagingRun RandomRun(uint64_t seed, int64_t vocabulary) {
   static constexpr std::array<int64_t, 3> kBlocks = {4, 1, 16};
-  static constexpr std::array<int64_t, 4> kSteps = {7, 3, 64, 1};
+  static constexpr std::array<int64_t, 4> kSteps = {7, 5, 64, 4};
   static constexpr std::array<int64_t, 8> kLong = {0, 0, 0, 0, 0, 0, 70, 140};
   Random random(seed);
   PagingRun run;

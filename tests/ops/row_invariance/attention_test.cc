@@ -19,8 +19,8 @@ namespace {
 // Where a call has what belongs to its tokens and sequences.
 struct Layout {
   std::vector<size_t> by_token = {0};
-  std::vector<size_t> by_sequence;  // block tables
-  size_t lens = 0, starts = 0;      // 0: every token is a sequence
+  std::vector<size_t> by_sequence = {};  // block tables
+  size_t lens = 0, starts = 0;           // 0: every token is a sequence
 };
 
 // Queries [first, end) of a sequence of the call.
