@@ -61,8 +61,9 @@ Int8Rows RoundRows(const RowsView& x, const NBitsWeight& w, void* scratch) {
 template <class Body>
 void ForParts(int64_t m, const NBitsWeight& w, const Body& body) {
   constexpr int64_t kLeastUnits = 16;
+  constexpr int64_t kWhole = 16;  // rows of W that streaming takes at a time, or a multiple
   const int64_t fitting = std::min(kUnitBytes / w.row_bytes, w.n / kLeastUnits);
-  const int64_t unit_rows = std::max<int64_t>(fitting / 4 * 4, 4);
+  const int64_t unit_rows = std::max<int64_t>(fitting / kWhole * kWhole, kWhole);
   const int64_t rows = Streams(m, w) ? m : kTileRows;
   const int64_t columns = Streams(m, w) ? unit_rows : Int8Tile::kColumns;
   const int64_t across = (w.n + columns - 1) / columns;

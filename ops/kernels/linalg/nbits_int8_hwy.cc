@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "pagefuse/ops/kernels/linalg/ask_ahead.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/linalg/nbits_int8_hwy.cc"
 #include "hwy/cache_control.h"
@@ -21,8 +23,6 @@ HWY_BEFORE_NAMESPACE();
 namespace pagefuse {
 namespace HWY_NAMESPACE {
 namespace {
-
-constexpr int64_t kAhead = 1024;  // bytes of W that are asked for before they are read
 
 // Codes in the low and in the high half of each byte.
 HWY_INLINE VU8 LowCodes(VU8 bytes) { return hn::And(bytes, hn::Set(DU8(), 0x0F)); }
@@ -125,21 +125,21 @@ HWY_INLINE void StepSums(const int8_t* const (&rows)[kRows], int64_t begin, cons
       const int64_t at = begin + v * kVectorBytes;
       const int64_t place = PlaceInX<kBits>(at);
       for (int64_t c = 0; c < 4; ++c) {
-        const VU8 codes = load(4 * g + c, at);
+        const VU8 bytes = load(4 * g + c, at);
+        const auto low = Products<kBits>::Of(kBits == 4 ? LowCodes(bytes) : bytes);
+        const auto high = Products<kBits>::Of(HighCodes(bytes));  // of 4 bits
         for (int r = 0; r < kRows; ++r) {
-          const V8 low = hn::LoadU(D8(), rows[r] + place);
-          if constexpr (kBits == 4) {
-            const V8 high = hn::LoadU(D8(), rows[r] + place + 64);
-            each[c][r] = AddQuads<4>(each[c][r], LowCodes(codes), low);
-            each[c][r] = AddQuads<4>(each[c][r], HighCodes(codes), high);
-          } else {
-            each[c][r] = AddQuads<8>(each[c][r], codes, low);
-          }
+          const int8_t* x = rows[r] + place;
+          each[c][r] = Products<kBits>::Add(each[c][r], low, hn::LoadU(D8(), x));
+          if constexpr (kBits == 8) continue;
+          each[c][r] = Products<kBits>::Add(each[c][r], high, hn::LoadU(D8(), x + 64));
         }
       }
     }
     for (int r = 0; r < kRows; ++r) {
-      sums[g][r] = FoldPieces<LaneSum>(D32(), each[0][r], each[1][r], each[2][r], each[3][r]);
+      using Fold = typename Products<kBits>::Fold;
+      sums[g][r] = Products<kBits>::Finish(
+          FoldPieces<Fold>(D32(), each[0][r], each[1][r], each[2][r], each[3][r]));
     }
   }
 }
@@ -184,12 +184,15 @@ struct ChunkCall {
 };
 
 // totals += block b of the chunk, whose integers give `sum`.
-template <int kRows>
+template <int kBits, int kRows>
 HWY_INLINE void AddBlock(const ChunkCall<kRows>& call, int64_t b, int r, V32 sum,
                          VF (&totals)[kRows]) {
   const int64_t at = call.at[r] + b;
-  // Both are whole numbers below 2^24: their difference is exact.
-  const VF whole = hn::Sub(hn::ConvertTo(DF(), sum), hn::Set(DF(), call.x.centre_sums[at]));
+  VF whole = hn::ConvertTo(DF(), sum);
+  if constexpr (!Products<kBits>::kCentred) {
+    // Both are whole numbers below 2^24: their difference is exact.
+    whole = hn::Sub(whole, hn::Set(DF(), call.x.centre_sums[at]));
+  }
   const VF factor = hn::Mul(call.scales->Of(b), hn::Set(DF(), call.x.units[at]));
   totals[r] = hn::MulAdd(whole, factor, totals[r]);
   if (call.zeros == nullptr) return;
@@ -201,7 +204,7 @@ template <int kBits, int kRows, int kBlock = 0>
 HWY_INLINE void AddStep(const ChunkCall<kRows>& call, int64_t b, const V32 (&sums)[kGroups][kRows],
                         VF (&totals)[kRows]) {
   for (int r = 0; r < kRows; ++r) {
-    AddBlock(call, b + kBlock, r, BlockOf<kBits, kBlock>(sums, r), totals);
+    AddBlock<kBits>(call, b + kBlock, r, BlockOf<kBits, kBlock>(sums, r), totals);
   }
   if constexpr (kBlock + 1 < Step<kBits>::kBlocks) {
     AddStep<kBits, kRows, kBlock + 1>(call, b, sums, totals);
@@ -237,12 +240,18 @@ struct Stream {
     return from;
   }
 
-  // Asks for what is read some lines after byte `at` of the rows: of these, or of those that follow.
+  // Asks for what is read later than the step at byte `at` of the rows. Of long rows a little ahead in
+  // each of them; of short ones as much of the next kCols as a step reads, front to back: so few lines
+  // of many rows, at a time, take memory a third longer.
   HWY_INLINE void AskForCodes(const WeightRows& from, int64_t at) const {
-    constexpr int64_t kLine = 64;
-    if (at % kLine != 0) return;
-    const int64_t behind = at + kAhead < shape.row_bytes ? 0 : (kCols - 1) * w.row_bytes;
-    for (int64_t c = 0; c < kCols; ++c) hwy::Prefetch(from.codes[c] + at + kAhead + behind);
+    constexpr int64_t kLine = 64, kAhead = 1024;
+    if (shape.row_bytes < 2 * kAhead) {
+      const uint8_t* next = from.codes[0] + kCols * (w.row_bytes + at);
+      for (int64_t i = 0; i < kCols * Step<kBits>::kBytes; i += kLine) AskAhead(next + i);
+    } else if (at % kLine == 0) {
+      const int64_t behind = at + kAhead < shape.row_bytes ? 0 : (kCols - 1) * w.row_bytes;
+      for (int64_t c = 0; c < kCols; ++c) AskAhead(from.codes[c] + at + kAhead + behind);
+    }
   }
 
   // Blocks [begin, begin + count) of a chunk.
