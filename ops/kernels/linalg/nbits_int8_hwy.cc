@@ -55,19 +55,6 @@ struct ChunkFactors {
   HWY_INLINE VF Of(int64_t block) const { return hn::Load(DF(), at + block * kCols); }
 };
 
-// Four numbers of each of the rows from `c` on that lie 4 apart: block i of 128 bits has those of row
-// c + 4 * i.
-template <class D, class Row>
-HWY_INLINE hn::Vec<D> LoadFoursOf(D d, const Row& row, int64_t c, int64_t at) {
-  if constexpr (hn::MaxLanes(D()) == 4) {
-    return LoadToFloat(d, row(c) + at);
-  } else {
-    const hn::Half<D> half;
-    return hn::Combine(d, LoadFoursOf(half, row, c + hn::MaxLanes(D()) / 2, at),
-                       LoadFoursOf(half, row, c, at));
-  }
-}
-
 // What the rows have for x's blocks [begin, begin + count) of a chunk, from what they have for their
 // own blocks, row(c)[i].
 template <class Row>
@@ -77,7 +64,9 @@ HWY_INLINE void FillFactors(const Row& row, const WeightShape& w, int64_t begin,
   if (w.shift == 0) {
     for (; b + 4 <= count; b += 4) {
       VF rows[4];
-      for (int64_t i = 0; i < 4; ++i) rows[i] = LoadFoursOf(DF(), row, i, begin + b);
+      const auto load = [&](auto d4, int64_t c)
+                            HWY_ATTR { return LoadToFloat(d4, row(c) + begin + b); };
+      for (int64_t i = 0; i < 4; ++i) rows[i] = LoadFoursOf(DF(), load, i);
       TransposePieces(DF(), rows);
       for (int64_t i = 0; i < 4; ++i) hn::Store(rows[i], DF(), to.at + (b + i) * kCols);
     }
