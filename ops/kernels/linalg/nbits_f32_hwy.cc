@@ -1,155 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lanes stand for rows of W, whose codes are transposed word by word and multiplied where they lie in
-// it: code i of a word counts 2^(bits * i), which x's elements are divided by.
+// Products of codes: a few rows of x take them as they are read, more take panels of W.
 #include "pagefuse/ops/kernels/linalg/nbits_f32_hwy.h"
 
 #include <algorithm>
-#include <cstring>
-
-#include "pagefuse/ops/kernels/linalg/ask_ahead.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/linalg/nbits_f32_hwy.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
-#include "pagefuse/ops/kernels/linalg/register_tile-inl.h"
-#include "pagefuse/ops/kernels/linalg/transposed_f32-inl.h"
+#include "pagefuse/ops/kernels/linalg/nbits_codes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {
 namespace HWY_NAMESPACE {
 namespace {
 
-using D32 = hn::RebindToSigned<D>;
-using V32 = hn::Vec<D32>;
-
-constexpr int64_t kWordBytes = 4;
 // Rows of x up to which codes go to the sums as they are read, so many runs at a time that sums do not
 // wait for themselves.
 constexpr int64_t kMaxDirectRows = 2;
 constexpr int kDirectRuns = 2;
-
-template <int kBits>
-constexpr int64_t kPerWord = 32 / kBits;
-
-// kVecs * kLanes rows of W from n on; those behind the last are the last one.
-template <int kVecs>
-struct WeightRows {
-  static constexpr int64_t kCount = kVecs * kLanes;
-
-  HWY_INLINE WeightRows(const NBitsWeight& w, int64_t n, int64_t n_end) : first(n) {
-    for (int64_t c = 0; c < kCount; ++c) {
-      const int64_t row = std::min(n + c, n_end - 1);
-      codes[c] = w.codes + row * w.row_bytes;
-      scales[c] = w.scales + row * w.blocks();
-    }
-  }
-  int64_t Row(int64_t c, int64_t n_end) const { return std::min(first + c, n_end - 1); }
-
-  int64_t first;
-  const uint8_t* codes[kCount];
-  const float* scales[kCount];
-};
-
-// ---- codes ----
-
-// Code kCode of each word, times what it counts.
-template <int kBits, int kCode>
-HWY_INLINE V CodeFloats(V32 words) {
-  const D32 d32;
-  if constexpr (kCode == kPerWord<kBits> - 1) {
-    const hn::RebindToUnsigned<D> du32;
-    const auto code = hn::ShiftRight<32 - kBits>(hn::BitCast(du32, words));
-    return hn::ConvertTo(D(), hn::BitCast(d32, code));
-  } else {
-    return hn::ConvertTo(D(), hn::And(words, hn::Set(d32, ((1 << kBits) - 1) << (kBits * kCode))));
-  }
-}
-
-// take(i + kCode, codes), and so on, for the words' codes, of which there are `count`.
-template <int kBits, bool kWhole, int kCode = 0, int kRuns, int kVecs, class Take>
-HWY_INLINE void TakeWord(const V32 (&words)[kRuns][kVecs], int64_t i, int64_t count,
-                         const Take& take) {
-  if constexpr (kCode < kPerWord<kBits>) {
-    if (!kWhole && kCode >= count) return;
-    V codes[kRuns][kVecs];
-    for (int q = 0; q < kRuns; ++q) {
-      for (int v = 0; v < kVecs; ++v) codes[q][v] = CodeFloats<kBits, kCode>(words[q][v]);
-    }
-    take(i + kCode, codes);
-    TakeWord<kBits, kWhole, kCode + 1>(words, i, count, take);
-  }
-}
-
-// A word of each row, or its first `bytes`.
-template <int kVecs>
-HWY_INLINE void LoadWords(const WeightRows<kVecs>& w, int64_t at, int64_t bytes,
-                          V32 (&words)[kVecs]) {
-  for (int v = 0; v < kVecs; ++v) {
-    HWY_ALIGN int32_t lanes[kLanes] = {};
-    for (int64_t c = 0; c < kLanes; ++c) {
-      std::memcpy(lanes + c, w.codes[v * kLanes + c] + at, static_cast<size_t>(bytes));
-    }
-    words[v] = hn::Load(D32(), lanes);
-  }
-}
-
-// Four words of each row, of run q.
-template <int kRuns, int kVecs>
-HWY_INLINE void LoadFourWords(const WeightRows<kVecs>& w, int64_t at, int q,
-                              V32 (&words)[4][kRuns][kVecs]) {
-  const auto load = [&](auto d4, int64_t c) HWY_ATTR {
-    const hn::Repartition<uint8_t, decltype(d4)> bytes;
-    return hn::BitCast(d4, hn::LoadU(bytes, w.codes[c] + at));
-  };
-  for (int v = 0; v < kVecs; ++v) {
-    V32 rows[4];
-    for (int64_t j = 0; j < 4; ++j) rows[j] = LoadFoursOf(D32(), load, v * kLanes + j);
-    TransposePieces(D32(), rows);
-    for (int64_t j = 0; j < 4; ++j) words[j][q][v] = rows[j];
-  }
-}
-
-// True if a run is whole fours of words.
-template <int kBits>
-bool IsWhole(int64_t count) {
-  return count % (4 * kPerWord<kBits>) == 0;
-}
-
-// take(i, codes) for elements [0, run.count) of kRuns runs that follow each other, in their order: lane
-// c of codes[q][v] is of the q-th and of row v * kLanes + c. Several are of one size, and whole.
-template <int kBits, int kRuns, int kVecs, class Take>
-HWY_INLINE void ForCodes(const WeightRows<kVecs>& w, const NBitsCut::Run& run, const Take& take) {
-  constexpr int64_t kPer = kPerWord<kBits>;
-  const int64_t begin = run.begin * kBits / 8, run_bytes = run.count * kBits / 8;
-  int64_t i = 0;
-  for (; i + 4 * kPer <= run.count; i += 4 * kPer) {
-    V32 words[4][kRuns][kVecs];
-    for (int q = 0; q < kRuns; ++q) {
-      LoadFourWords(w, begin + q * run_bytes + i * kBits / 8, q, words);
-    }
-    for (int64_t j = 0; j < 4; ++j) TakeWord<kBits, true>(words[j], i + j * kPer, kPer, take);
-  }
-  if constexpr (kRuns == 1) {
-    for (; i < run.count; i += kPer) {
-      const int64_t count = std::min(kPer, run.count - i);
-      V32 words[1][kVecs];
-      LoadWords(w, begin + i * kBits / 8, (count * kBits + 7) / 8, words[0]);
-      TakeWord<kBits, false>(words, i, count, take);
-    }
-  }
-}
-
-// Asks for as much of the rows that follow these as some runs have, front to back.
-template <int kBits, int kVecs>
-HWY_INLINE void AskForRuns(const NBitsWeight& w, const WeightRows<kVecs>& rows,
-                           const NBitsCut::Run& run, int64_t runs) {
-  constexpr int64_t kLine = 64;
-  const int64_t count = WeightRows<kVecs>::kCount;
-  const uint8_t* next = rows.codes[0] + count * (w.row_bytes + run.begin * kBits / 8);
-  for (int64_t i = 0; i < count * runs * run.count * kBits / 8; i += kLine) AskAhead(next + i);
-}
 
 // ---- factors ----
 
@@ -276,7 +146,6 @@ HWY_INLINE void DirectGroup(const NBitsRows& x, const NBitsWeight& w, const NBit
       const NBitsCut::Run& run = span.runs[i];
       const bool several = i + kRuns <= span.num_runs && IsWhole<kBits>(run.count) &&
                            span.runs[i + kRuns - 1].count == run.count;
-      AskForRuns<kBits>(w, rows, run, several ? kRuns : 1);
       if (several) {
         AddRuns<kBits, kRuns>(of_x, rows, factors, span.begin, i, run, totals);
       } else {
@@ -299,11 +168,9 @@ HWY_INLINE void Direct(const NBitsRows& x, const NBitsWeight& w, const NBitsCut&
 
 // The codes of a span as a panel.
 template <int kBits>
-HWY_INLINE void Pack(const NBitsWeight& w, const WeightRows<kVectors>& rows,
-                     const NBitsCut::Span& span, float* panel) {
+HWY_INLINE void Pack(const WeightRows<kVectors>& rows, const NBitsCut::Span& span, float* panel) {
   for (int64_t i = 0; i < span.num_runs; ++i) {
     const NBitsCut::Run& run = span.runs[i];
-    AskForRuns<kBits>(w, rows, run, 1);
     float* to = panel + (run.begin - span.begin) * kColumns;
     ForCodes<kBits, 1>(rows, run, [&](int64_t k, const V(&codes)[1][kVectors]) HWY_ATTR {
       for (int v = 0; v < kVectors; ++v) {
@@ -382,7 +249,7 @@ HWY_INLINE void Packed(const NBitsRows& x, const NBitsWeight& w, const NBitsCut&
     for (int64_t c = n; c < n_end; c += kColumns) {
       const WeightRows<kVectors> rows(w, c, part.n_end);
       FillFactors(w, rows, part.n_end, span, factors);
-      Pack<kBits>(w, rows, span, panel);
+      Pack<kBits>(rows, span, panel);
       MultiplyPanel(of_x, {panel, factors, span}, n_end - c,
                     {y.data + (c - part.n_begin), y.stride});
     }
