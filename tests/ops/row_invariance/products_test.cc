@@ -149,6 +149,19 @@ TEST(RowInvariance, IntegerProducts) {
   }
 }
 
+TEST(RowInvariance, GatedIntegerProducts) {
+  const Codes gate({4, 150, 70, 32, true}), up({4, 150, 70, 32, false});
+  ExpectRowInvariance({gate.w.k, gate.w.n, [&](const float* x, const std::vector<int64_t>& labels) {
+                         const auto m = static_cast<int64_t>(labels.size());
+                         Scratch scratch;
+                         std::vector<float> y(m * gate.w.n);
+                         GatedLinearNBitsInt8(
+                             {x, m, gate.w.k}, {gate.w, up.w, Activation::kGeluTanh},
+                             scratch.Get(NBitsInt8ScratchBytes(m, gate.w)), {y.data(), gate.w.n});
+                         return y;
+                       }});
+}
+
 // The same with activations as they are: also blocks that are several runs, that end within a word of
 // codes, and of one row each.
 TEST(RowInvariance, ProductsOfCodes) {
