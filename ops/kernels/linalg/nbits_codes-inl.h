@@ -107,6 +107,30 @@ HWY_INLINE void LoadFourWords(const WeightRows<kVecs>& w, int64_t at, int q,
   }
 }
 
+// take(i, codes) for elements [i, count) of a run, fewer than four words have.
+template <int kBits, int kVecs, class Take>
+HWY_INLINE void TakeRest(const WeightRows<kVecs>& w, int64_t begin, int64_t i, int64_t count,
+                         const Take& take) {
+  constexpr int64_t kPer = kPerWord<kBits>, kFourBytes = 16;
+  if (i == count) return;
+  const int64_t at = begin + i * kBits / 8;
+  // Four words that lie within the row, these among them, if there are.
+  const int64_t from = std::min(at, w.row_bytes - kFourBytes);
+  V32 words[4][1][kVecs];
+  const bool fours = from >= 0 && (at - from) % 4 == 0;
+  if (fours) LoadFourWords(w, from, 0, words);
+  for (int64_t j = fours ? (at - from) / 4 : 0; i < count; ++j, i += kPer) {
+    const int64_t left = std::min(kPer, count - i);
+    V32(&word)[1][kVecs] = words[fours ? j : 0];
+    if (!fours) LoadWords(w, begin + i * kBits / 8, (left * kBits + 7) / 8, word[0]);
+    if (left == kPer) {
+      TakeWord<kBits, true>(word, i, kPer, take);
+    } else {
+      TakeWord<kBits, false>(word, i, left, take);
+    }
+  }
+}
+
 // True if a run is whole fours of words.
 template <int kBits>
 bool IsWhole(int64_t count) {
@@ -141,14 +165,7 @@ HWY_INLINE void ForCodes(const WeightRows<kVecs>& w, const NBitsCut::Run& run, c
       TakeWord<kBits, true>(words[j], at, kPer, take);
     }
   }
-  if constexpr (kRuns == 1) {
-    for (; i < run.count; i += kPer) {
-      const int64_t count = std::min(kPer, run.count - i);
-      V32 words[1][kVecs];
-      LoadWords(w, begin + i * kBits / 8, (count * kBits + 7) / 8, words[0]);
-      TakeWord<kBits, false>(words, i, count, take);
-    }
-  }
+  if constexpr (kRuns == 1) TakeRest<kBits>(w, begin, i, run.count, take);
 }
 
 }  // namespace HWY_NAMESPACE
