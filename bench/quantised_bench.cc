@@ -79,7 +79,7 @@ void Run(int bits, int64_t k, int64_t n, const std::vector<int64_t>& rows) {
     const double floats = Microseconds([&](int64_t i) {
       const NBitsWeight w = weights.Copy(i);
       void* memory = scratch.Get(NBitsScratchBytes(m, w));
-      if (!LinearNBits(in, w, NBitsPrecision::kBfloat16, memory, out).ok()) std::abort();
+      if (!LinearNBits(in, w, NBitsPrecision::kFloat32, memory, out).ok()) std::abort();
     });
     std::printf("int%d %5ld x %5ld  m %4ld  integers %10.1f us  floats %10.1f us\n", bits,
                 static_cast<long>(k), static_cast<long>(n), static_cast<long>(m), integers, floats);
