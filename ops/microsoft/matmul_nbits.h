@@ -75,7 +75,7 @@ inline constexpr char kAccuracyLevelDoc[] =
     "else all is computed in float";
 inline constexpr char kProductAccuracyLevelDoc[] =
     "4: activations are rounded to int8 in blocks of 32 (where block_size is a multiple of it); "
-    "3: of many rows, activations and weights are rounded to bfloat16; else all is computed in "
-    "float";
+    "3: activations and weights are rounded to bfloat16 where the machine has a unit for it; else "
+    "all is computed in float";
 
 }  // namespace pagefuse::microsoft_ops

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // The logits of a token are the same bits whatever runs beside it: other requests, pieces of prompts,
 // preemption.
+#include <algorithm>
+#include <array>
 #include <cstring>
-#include <optional>
+#include <iterator>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
 #include "must.h"
-#include "tests/models/model_data.h"
+#include "paths.h"
 #include <gtest/gtest.h>
 
 #include "pagefuse/runtime/engine.h"
@@ -16,34 +20,131 @@
 namespace pagefuse {
 namespace {
 
-struct Modes {
-  const char* model;
-  const char* kv_cache;  // besides none; null: none alone
+constexpr std::array<const char*, 4> kWeights = {"float32", "bf16", "int8", "int4"};
+
+// Modes of caches: of keys and values by heads, by heads that linear biases go with, and of latent rows.
+using Caches = std::vector<const char*>;
+const Caches& ByHead() {
+  static const auto& caches = *new Caches{
+      "none", "fp8_per_token_head", "turboquant_4bit_nc", "int8_per_token_head", "turboquant_k8v4",
+      "bf16", "turboquant_k3v4_nc", "turboquant_3bit_nc"};
+  return caches;
+}
+const Caches& ByHeadWithBiases() {
+  static const auto& caches = *new Caches{"none", "int4_per_token_head", "bf16",
+                                          "int8_per_token_head", "fp8_per_token_head"};
+  return caches;
+}
+const Caches& Latent() {
+  static const auto& caches = *new Caches{"none", "fp8", "bf16"};
+  return caches;
+}
+const Caches& Unquantised() {
+  static const auto& caches = *new Caches{"none", "bf16"};
+  return caches;
+}
+const Caches& Own() {
+  static const auto& caches = *new Caches{"none"};
+  return caches;
+}
+
+struct Decoder {
+  const char* name;  // a folder of models/, or a text of tests/data/decoders/
+  const Caches& (*caches)();
+  int64_t places = 1000;  // tokens that it has positions for, or more
+  bool is_text() const { return std::string_view(name).find(".onnxtxt") != std::string_view::npos; }
+  std::string path() const {
+    return is_text() ? SourcePath(std::string("tests/data/decoders/") + name)
+                     : SourcePath(std::string("models/") + name + "/model.onnx");
+  }
+  int64_t vocabulary() const { return is_text() ? 16 : 128; }  // or more
 };
 
-class BatchInvariance : public testing::TestWithParam<std::tuple<Modes, const char*>> {
- protected:
-  const Modes& modes() const { return std::get<0>(GetParam()); }
+constexpr Decoder kDecoders[] = {
+    {"gemma3_A18", ByHead},
+    {"gemma3_A23", ByHead},
+    {"gemma3_B18", ByHead},
+    {"gemma3_D_fp32", ByHead},
+    {"gemma3_D_int4", ByHead},
+    {"gemma3_D_kvint8", Own},
+    {"gemma3_D_paged", ByHead},
+    {"gemma3_D_windowed", ByHead},
+    {"deepseek_v3_A18", Latent},
+    {"deepseek_v3_B18", Latent},
+    {"deepseek_v3p_B18", Latent},
+    {"deepseek_v32_A18", Latent},
+    {"deepseek_v32_B18", Latent},
+    {"deepseek_v32p_A18", Latent},
+    {"deepseek_v4_A18", Latent},
+    {"deepseek_v4p_A18", Latent},
+    {"alibi_in_the_mask.onnxtxt", ByHeadWithBiases},
+    {"bloom.onnxtxt", ByHeadWithBiases},
+    {"falcon.onnxtxt", ByHeadWithBiases},
+    {"mpt.onnxtxt", ByHeadWithBiases},
+    {"multi_head_attention.onnxtxt", ByHead, 32},
+    {"shared_keys_and_values.onnxtxt", ByHead, 32},
+    {"sinks.onnxtxt", ByHead, 32},
+    {"two_layers.onnxtxt", ByHeadWithBiases, 40},
+    {"two_grouped_layers.onnxtxt", Unquantised, 40},
+    {"two_latent_layers.onnxtxt", Unquantised, 40},
+};
 
-  std::vector<Completion> Generate(const std::vector<Request>& requests, EngineOptions options) {
-    UseWeights(Must(FindWeightFormat(std::get<1>(GetParam()))), options.session);
-    const auto engine = Must(Engine::Create(LoadBundled(modes().model), options));
-    std::vector<Completion> completions = Must(engine->Generate(requests));
-    EXPECT_EQ(engine->cache().blocks_in_use(), 0);
-    return completions;
+// A decoder and a format of its weights, by their places in the lists above. Each pair has one cache, of
+// those that the decoder can have in turn: 25,000 rows of logits in all, in a time that one waits for.
+class BatchInvariance : public testing::TestWithParam<std::tuple<size_t, size_t>> {
+ protected:
+  const Decoder& decoder() const { return kDecoders[std::get<0>(GetParam())]; }
+  std::string cache() const {
+    const Caches& caches = decoder().caches();
+    return caches[(std::get<0>(GetParam()) + std::get<1>(GetParam())) % caches.size()];
+  }
+
+  // How a batch is cut up further, in turn too, and otherwise than caches are.
+  struct Crowd {
+    const char* name;
+    EngineOptions options;
+  };
+  Crowd CrowdOf() const {
+    EngineOptions options;
+    switch ((std::get<0>(GetParam()) + 2 * std::get<1>(GetParam())) % 3) {
+      case 0:
+        options.max_tokens_per_step = 24;
+        options.block_size = 8;
+        return {"steps of 24 tokens", options};
+      case 1:
+        options.max_tokens_per_step = 4;
+        return {"steps of 4 tokens", options};
+      default:
+        options.cache_tokens = 176;  // the longest request needs 122
+        options.session.num_threads = 2;
+        return {"a cache too small for all", options};
+    }
+  }
+
+  std::unique_ptr<Engine> MakeEngine(EngineOptions options) const {
+    if (cache() != "none") options.kv_cache = cache();
+    UseWeights(Must(FindWeightFormat(kWeights[std::get<1>(GetParam())])), options.session);
+    return Must(Engine::Load(decoder().path(), options));
   }
 };
 
-// Prompts of 1 to 117 tokens; of the tokens that follow some are drawn, so that they differ.
-std::vector<Request> Prompts(const std::string& model) {
-  const std::vector<int64_t> base = LoadGreedy(model).prompt;
+std::vector<Completion> Generate(Engine& engine, const std::vector<Request>& requests) {
+  std::vector<Completion> completions = Must(engine.Generate(requests));
+  EXPECT_EQ(engine.cache().blocks_in_use(), 0);
+  return completions;
+}
+
+// Prompts of 1 to 104 tokens, or as many as there are places for; of the tokens that follow some are
+// drawn, so that they differ.
+std::vector<Request> Prompts(const Decoder& decoder) {
   std::vector<Request> requests;
   for (int64_t i = 0; i < 9; ++i) {
     Request request;
     request.max_new_tokens = 10 + i;
     request.keep_logits = true;
-    for (int64_t t = 0; t < (i == 0 ? 1 : 13 * i); ++t) {
-      request.prompt.push_back((base[t % base.size()] * (i + 1) + 31 * t) % 128);
+    const int64_t length = std::clamp<int64_t>(13 * i, 1, decoder.places - request.max_new_tokens);
+    for (int64_t t = 0; t < length; ++t) {
+      request.prompt.push_back((5 * (i + 1) + 31 * t + t * t * (i + 3)) % decoder.vocabulary());
     }
     request.sampling.temperature = i % 2 == 0 ? 0 : 1.3;
     request.sampling.seed = i;
@@ -69,41 +170,23 @@ int64_t DifferingRows(const std::vector<Completion>& a, const std::vector<Comple
 }
 
 TEST_P(BatchInvariance, EveryLogitHasTheBitsThatItHasAlone) {
-  const std::vector<Request> requests = Prompts(modes().model);
-  std::vector<std::optional<std::string>> caches = {std::nullopt};
-  if (modes().kv_cache != nullptr) caches.emplace_back(modes().kv_cache);
-  for (const auto& cache : caches) {
-    SCOPED_TRACE(cache.value_or("none"));
-    const EngineOptions usual{.kv_cache = cache};
-    std::vector<Completion> alone;
-    for (const Request& request : requests) alone.push_back(Generate({request}, usual)[0]);
-    EngineOptions tight = usual, least = usual, full = usual;
-    tight.max_tokens_per_step = 24;
-    tight.block_size = 8;
-    least.max_tokens_per_step = 4;
-    full.cache_tokens = 176;  // the longest request needs 121
-    full.session.num_threads = 2;
-    EXPECT_EQ(DifferingRows(alone, Generate(requests, usual)), 0) << "together";
-    EXPECT_EQ(DifferingRows(alone, Generate(requests, tight)), 0) << "steps of 24 tokens";
-    EXPECT_EQ(DifferingRows(alone, Generate(requests, least)), 0) << "steps of 4 tokens";
-    EXPECT_EQ(DifferingRows(alone, Generate(requests, full)), 0) << "a cache too small for all";
-  }
+  SCOPED_TRACE(cache());
+  const std::vector<Request> requests = Prompts(decoder());
+  const auto engine = MakeEngine({});
+  std::vector<Completion> alone;
+  for (const Request& request : requests) alone.push_back(Generate(*engine, {request})[0]);
+  EXPECT_EQ(DifferingRows(alone, Generate(*engine, requests)), 0) << "together";
+  const Crowd crowd = CrowdOf();
+  EXPECT_EQ(DifferingRows(alone, Generate(*MakeEngine(crowd.options), requests)), 0) << crowd.name;
 }
 
-constexpr Modes kModes[] = {
-    {"gemma3_B18", "fp8_per_token_head"}, {"gemma3_A23", "turboquant_4bit_nc"},
-    {"deepseek_v3_B18", "fp8"},           {"deepseek_v32_B18", nullptr},
-    {"deepseek_v32p_A18", "fp8"},         {"deepseek_v4_A18", "fp8"},
-    {"deepseek_v4p_A18", nullptr},
-};
-
-// Products of 8 and 4 bits have their sums in another order where rows are many.
 INSTANTIATE_TEST_SUITE_P(Exports, BatchInvariance,
-                         testing::Combine(testing::ValuesIn(kModes),
-                                          testing::Values("float32", "bf16")),
+                         testing::Combine(testing::Range(size_t{0}, std::size(kDecoders)),
+                                          testing::Range(size_t{0}, kWeights.size())),
                          [](const auto& info) {
-                           return std::string(std::get<0>(info.param).model) + "_" +
-                                  std::get<1>(info.param);
+                           std::string name = kDecoders[std::get<0>(info.param)].name;
+                           name = name.substr(0, name.find('.'));
+                           return name + "_" + kWeights[std::get<1>(info.param)];
                          });
 
 }  // namespace

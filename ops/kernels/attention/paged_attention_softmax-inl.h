@@ -78,6 +78,7 @@ struct ScoreRow {
   bool has_alibi = false, alibi_sqrt = false;
   float slope = 0;
   int64_t context = 0, position = 0;
+  int64_t alibi_origin = 0;        // where linear biases are 0
   const float* qq_bias = nullptr;  // row of this query
   int64_t qq_size = 0;
   std::span<const KeyInterval> visible;
@@ -94,6 +95,10 @@ HWY_INLINE ScoreRow MakeScoreRow(const PagedAttentionProblem& p, int64_t b, int6
   if (row.has_alibi) row.slope = p.alibi_slopes[head];
   row.context = p.context(b);
   row.position = row.context + query;
+  // The op counts from the context's end, which is another place for each piece that the query may come
+  // in. Softmax takes what is the same for all keys out again, and bits are the same where nothing
+  // changes: from the query itself, unless a sink or the sum of exponentials sees the difference.
+  row.alibi_origin = p.head_sink == nullptr && p.lse == nullptr ? row.position : row.context;
   if (p.qq_bias != nullptr) {
     row.qq_bias = p.qq_bias + query * p.qq_size;
     row.qq_size = p.qq_size;
@@ -135,7 +140,7 @@ HWY_INLINE V Logits(DF df, const ScoreRow& row, const float* HWY_RESTRICT s, int
       x = hn::NegMulAdd(slope, hn::Sqrt(hn::Max(back, hn::Zero(df))), x);
     } else {
       const auto relative =
-          hn::ConvertTo(df, hn::Sub(key, hn::Set(di, static_cast<int32_t>(row.context))));
+          hn::ConvertTo(df, hn::Sub(key, hn::Set(di, static_cast<int32_t>(row.alibi_origin))));
       x = hn::MulAdd(slope, relative, x);
     }
   }

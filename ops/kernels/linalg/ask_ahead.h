@@ -7,7 +7,7 @@ namespace pagefuse {
 
 // Into the second-level cache: the first one is for what is in use. An address where nothing is does
 // no harm.
-inline __attribute__((always_inline)) void AskAhead(const float* at) {
+inline __attribute__((always_inline)) void AskAhead(const void* at) {
   constexpr int kSecondLevel = 2;
   __builtin_prefetch(at, 0, kSecondLevel);
 }

@@ -2,100 +2,84 @@
 #include "pagefuse/ops/kernels/linalg/nbits.h"
 
 #include <algorithm>
-#include <atomic>
 
 #include "hwy/aligned_allocator.h"
 
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/ops/kernels/linalg/cpu_features.h"
 #include "pagefuse/ops/kernels/linalg/linear_bf16.h"
-#include "pagefuse/ops/kernels/linalg/nbits_hwy.h"
-#include "pagefuse/ops/kernels/linalg/onednn.h"
+#include "pagefuse/ops/kernels/linalg/nbits_f32_hwy.h"
 #include "pagefuse/ops/kernels/linalg/packed_bf16.h"
 #include "pagefuse/ops/kernels/numeric/convert.h"
 #include "pagefuse/ops/kernels/numeric/packed_elements.h"
-#include "pagefuse/ops/kernels/rows/rows_hwy.h"
 
 namespace pagefuse {
 namespace {
 
-constexpr int64_t kFewRows = 16;            // more rows of x pay for decoding whole tiles
-constexpr int64_t kTileFloats = 512 << 10;  // of decoded weights: they stay in L2
-constexpr int64_t kBf16Columns = 512;       // decoded at a time for AMX
-constexpr int64_t kUnitBytes = 32 << 10;    // of codes in one unit of work
+constexpr int64_t kFewRows = 16;          // so many are bound by reading the codes
+constexpr int64_t kTileRows = 264;        // of x in one unit of work: a span of them stays in L2
+constexpr int64_t kBf16Columns = 512;     // decoded at a time for a unit for bfloat16
+constexpr int64_t kUnitBytes = 32 << 10;  // of codes in one unit of work
+constexpr int64_t kUnitColumns = 64;      // rows of W that kernels take at a time, or a multiple
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+int64_t WholeLines(int64_t floats) { return CeilDiv(floats, 16) * 16; }
 
 uint8_t CodeAt(const uint8_t* codes, int bits, int64_t i) {
   return bits == 8 ? codes[i] : GetPacked(codes, i, bits);
 }
 
-// Rows of W in one unit of work.
-int64_t UnitRows(const NBitsWeight& w) {
-  return std::max<int64_t>(kUnitBytes / std::max<int64_t>(w.row_bytes, 1), 1);
+// How a product is cut into parts, each of which one worker computes. It decides who computes what
+// when, not how.
+class Parts {
+ public:
+  Parts(int64_t m, const NBitsWeight& w) : m_(m), n_(w.n) {
+    row_tiles_ = CeilDiv(m, kTileRows);
+    rows_ = CeilDiv(m, row_tiles_);
+    const int64_t fitting = kUnitBytes / std::max<int64_t>(w.row_bytes, 1) / kUnitColumns;
+    columns_ = (m > kFewRows ? 1 : std::max<int64_t>(fitting, 1)) * kUnitColumns;
+  }
+  int64_t count() const { return row_tiles_ * CeilDiv(n_, columns_); }
+  // Parts of the same rows of W follow each other.
+  NBitsPart At(int64_t i) const {
+    const int64_t row = i % row_tiles_ * rows_, column = i / row_tiles_ * columns_;
+    return {row, std::min(row + rows_, m_), column, std::min(column + columns_, n_)};
+  }
+  int64_t workers() const { return std::min<int64_t>(MaxWorkers(), count()); }
+
+ private:
+  int64_t m_, n_;
+  int64_t row_tiles_, rows_, columns_;
+};
+
+void MultiplyFloats(const RowsView& x, const NBitsWeight& w, float* scratch, const OutputView& y) {
+  const NBitsCut cut(w);
+  const NBitsRows rows{scratch, scratch + WholeLines(x.m * w.k), x.m};
+  float* memory = rows.starts + WholeLines(x.m * cut.num_runs());
+  ParallelFor(x.m, 3 * w.k * static_cast<int64_t>(sizeof(float)), [&](int64_t r, int64_t end) {
+    for (; r < end; ++r) LayOutNBitsRow(w, cut, x.data + r * x.stride, r, rows);
+  });
+  const Parts parts(x.m, w);
+  const int64_t floats = WholeLines(NBitsPartFloats(w));
+  ParallelTasks(parts.count(), [&](int64_t i, int worker) {
+    const NBitsPart part = parts.At(i);
+    MultiplyNBits(rows, w, cut, part, memory + worker * floats,
+                  {y.data + part.row_begin * y.stride + part.n_begin, y.stride});
+  });
 }
 
-int64_t PaddedK(const NBitsWeight& w) { return w.blocks() * w.block; }
-
-void Stream(const RowsView& x, const NBitsWeight& w, float* scratch, const OutputView& y) {
-  const int64_t padded = PaddedK(w);
-  float* rows = scratch;
-  float* sums = rows + x.m * padded;
-  const NBitsRows laid{rows, sums, x.m};
-  const int64_t unit = UnitRows(w);
-  ParallelFor(x.m, 3 * padded * static_cast<int64_t>(sizeof(float)), [&](int64_t r, int64_t end) {
-    for (; r < end; ++r) {
-      LayOutNBitsRow(w, x.data + r * x.stride, rows + r * padded, sums + r * w.blocks());
-    }
-  });
-  PerWorker<std::vector<float>> weights;
-  ParallelTasks((w.n + unit - 1) / unit, [&](int64_t task, int worker) {
-    std::vector<float>& own = weights[worker];
-    own.resize(static_cast<size_t>(w.blocks()));
-    StreamNBits(laid, w, task * unit, std::min((task + 1) * unit, w.n), own.data(), y);
-  });
+size_t FloatsBytes(int64_t m, const NBitsWeight& w) {
+  const int64_t rows = WholeLines(m * w.k) + WholeLines(m * NBitsCut::NumRuns(w));
+  const int64_t memory = Parts(m, w).workers() * WholeLines(NBitsPartFloats(w));
+  return static_cast<size_t>(rows + memory) * sizeof(float);
 }
 
-// Blocks that the kernels do not take: a row of W at a time as floats.
-void StreamDecoded(const RowsView& x, const NBitsWeight& w, const OutputView& y) {
-  const int64_t bytes = w.k * static_cast<int64_t>(sizeof(float)) * (1 + x.m);
-  ParallelFor(w.n, bytes, [&](int64_t begin, int64_t end) {
-    std::vector<float> row(static_cast<size_t>(w.k));
-    for (int64_t n = begin; n < end; ++n) {
-      DecodeNBitsRow(w, n, row.data());
-      for (int64_t r = 0; r < x.m; ++r) {
-        y.data[r * y.stride + n] = onnx_ops::DotRow(x.data + r * x.stride, row.data(), w.k);
-      }
-    }
-  });
-}
+bool IsEmpty(int64_t m, const NBitsWeight& w) { return m == 0 || w.n == 0 || w.k == 0; }
 
-// A tile of W's rows at a time as floats, each worker its own.
-absl::Status TiledSgemm(const RowsView& x, const NBitsWeight& w, const OutputView& y) {
-  const int64_t tile = std::clamp<int64_t>(kTileFloats / w.k, 16, 256);
-  PerWorker<std::vector<float>> rows;
-  std::atomic<bool> ok = true;
-  ParallelTasks((w.n + tile - 1) / tile, [&](int64_t task, int worker) {
-    const int64_t n = task * tile;
-    const int64_t columns = std::min(tile, w.n - n);
-    std::vector<float>& own = rows[worker];
-    own.resize(static_cast<size_t>(std::min(tile, w.n) * w.k));
-    for (int64_t i = 0; i < columns; ++i) DecodeNBitsRow(w, n + i, own.data() + i * w.k);
-    const Sgemm product{.trans_b = true,
-                        .m = x.m,
-                        .n = columns,
-                        .k = w.k,
-                        .a = x.data,
-                        .lda = x.stride,
-                        .b = own.data(),
-                        .ldb = w.k,
-                        .c = y.data + n,
-                        .ldc = y.stride};
-    if (!RunSgemm(product)) ok = false;
-  });
-  return ok ? absl::OkStatus() : absl::InternalError("oneDNN sgemm failed");
-}
-
-absl::Status TiledBf16(const RowsView& x, const NBitsWeight& w, void* scratch,
-                       const OutputView& y) {
+// Decoded to bfloat16, some rows of W at a time, for a unit for it.
+absl::Status MultiplyBf16(const RowsView& x, const NBitsWeight& w, void* scratch,
+                          const OutputView& y) {
   const int64_t most = std::min(kBf16Columns, w.n);
   std::vector<uint16_t> rows(static_cast<size_t>(most * w.k));
   const auto words = hwy::AllocateAligned<uint16_t>(PackedBf16::Words(w.k, most));
@@ -142,29 +126,20 @@ std::vector<Float16> HalfScales(const float* scales, int64_t count) {
 }
 
 size_t NBitsScratchBytes(int64_t m, const NBitsWeight& w) {
-  const bool may_stream = m <= NBitsStreamedRows();
-  const auto row_bytes = static_cast<size_t>(PaddedK(w) + w.blocks()) * sizeof(float);
-  return std::max(may_stream ? static_cast<size_t>(m) * row_bytes : 0,
-                  m > kFewRows ? LinearBf16ScratchBytes(m, w.k) : 0);
+  if (IsEmpty(m, w)) return 0;
+  return std::max(FloatsBytes(m, w), HasBf16Tiles() ? LinearBf16ScratchBytes(m, w.k) : 0);
 }
 
 absl::Status LinearNBits(const RowsView& x, const NBitsWeight& w, NBitsPrecision precision,
                          void* scratch, const OutputView& y) {
-  if (x.m == 0 || w.n == 0) return absl::OkStatus();
-  if (w.k == 0) {
+  if (IsEmpty(x.m, w)) {
     for (int64_t r = 0; r < x.m; ++r) std::fill_n(y.data + r * y.stride, w.n, 0.0f);
     return absl::OkStatus();
   }
-  const bool tiles = precision == NBitsPrecision::kBfloat16 && HasBf16Tiles();
-  const bool streams = NBitsStreams(w);
-  if (x.m > (tiles || !streams ? kFewRows : NBitsStreamedRows())) {
-    return tiles ? TiledBf16(x, w, scratch, y) : TiledSgemm(x, w, y);
+  if (precision == NBitsPrecision::kBfloat16 && HasBf16Tiles()) {
+    return MultiplyBf16(x, w, scratch, y);
   }
-  if (streams) {
-    Stream(x, w, static_cast<float*>(scratch), y);
-  } else {
-    StreamDecoded(x, w, y);
-  }
+  MultiplyFloats(x, w, static_cast<float*>(scratch), y);
   return absl::OkStatus();
 }
 

@@ -51,12 +51,17 @@ size_t NBitsScratchBytes(int64_t m, const NBitsWeight& w);
 
 enum class NBitsPrecision {
   kFloat32,   // products and sums in float32
-  kBfloat16,  // products of many rows may round both sides to bfloat16
+  kBfloat16,  // products may round both sides to bfloat16, where the machine has a unit for it
 };
 
-// y [m, n] = x [m, k] * W^T, shared among the workers of the call. A few rows are bound by the
-// bandwidth of reading the codes once; many go to oneDNN, or as bfloat16 to a unit for it, tile by
-// tile. Internal if oneDNN refuses.
+// y [m, n] = x [m, k] * W^T, shared among the workers of the call. Precision and machine decide how:
+// with float32,
+//   y[r, n] = sum over b of scale[n, b] * (sum over k of code[n, k] * x[r, k] - zero * sum of x[r, k])
+// where sums start at 0, the inner one at its zero point's part, and take blocks and elements one by
+// one; a block of more than 256 elements is several. With a unit for bfloat16, W is decoded and
+// rounded for LinearBf16. Either way a row of y has the same bits whatever the other rows are and on
+// any number of threads. A few rows are bound by the bandwidth of reading the codes once.
+// ResourceExhausted if there is no memory for decoded weights.
 absl::Status LinearNBits(const RowsView& x, const NBitsWeight& w, NBitsPrecision precision,
                          void* scratch, const OutputView& y);
 

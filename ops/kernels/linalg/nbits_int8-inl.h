@@ -9,10 +9,12 @@
 
 #include <bit>
 #include <cstdint>
+#include <type_traits>
 
 #include "hwy/highway.h"
 
 #include "pagefuse/ops/kernels/linalg/nbits_int8_hwy.h"
+#include "pagefuse/ops/kernels/numeric/fold_lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {
@@ -72,6 +74,89 @@ HWY_INLINE V32 AddQuads(V32 sums, VU8 codes, V8 x) {
 #endif
 }
 
+// How sums of products of whole codes become a lane for each row of W: Codes(bytes) is once for each
+// vector of codes, Add(sum, codes, x) for each of x's, and a sum of four rows of W is folded with Fold
+// and becomes int32 in Finish. Where kCentred, codes count from their centre.
+template <int kBits>
+struct WideProducts {
+  using Codes = VU8;
+  using Fold = LaneSum;
+  static constexpr bool kCentred = false;
+
+  static HWY_INLINE Codes Of(VU8 codes) { return codes; }
+  static HWY_INLINE V32 Add(V32 sum, const Codes& codes, V8 x) {
+    return AddQuads<kBits>(sum, codes, x);
+  }
+  static HWY_INLINE V32 Finish(V32 sum) { return sum; }
+};
+
+#if HWY_ARCH_X86 && HWY_TARGET > HWY_AVX3
+HWY_INLINE V32 AddPairs(V32 a, V32 b) {
+  const hn::Repartition<int16_t, DF> d16;
+  return hn::BitCast(D32(), hn::Add(hn::BitCast(d16, a), hn::BitCast(d16, b)));
+}
+HWY_INLINE V32 MultiplyPairs(VU8 codes, V8 x) {
+#if HWY_TARGET <= HWY_AVX2
+  return V32{_mm256_maddubs_epi16(codes.raw, x.raw)};
+#else
+  return V32{_mm_maddubs_epi16(codes.raw, x.raw)};
+#endif
+}
+HWY_INLINE V32 WidenPairs(V32 sums) {
+#if HWY_TARGET <= HWY_AVX2
+  return V32{_mm256_madd_epi16(sums.raw, _mm256_set1_epi16(1))};
+#else
+  return V32{_mm_madd_epi16(sums.raw, _mm_set1_epi16(1))};
+#endif
+}
+
+// Lanes are pairs of int16: of 4-bit codes 16 products fit, 15 * 127 * 16 < 2^15, which are those of a
+// vector's low and high halves of bytes, folded twice.
+struct NibbleProducts {
+  using Codes = VU8;
+  struct Fold {
+    HWY_INLINE V32 operator()(V32 a, V32 b) const { return AddPairs(a, b); }
+  };
+  static constexpr bool kCentred = false;
+
+  static HWY_INLINE Codes Of(VU8 codes) { return codes; }
+  static HWY_INLINE V32 Add(V32 sum, const Codes& codes, V8 x) {
+    return AddPairs(sum, MultiplyPairs(codes, x));
+  }
+  static HWY_INLINE V32 Finish(V32 sum) { return WidenPairs(sum); }
+};
+
+// Signs of centred codes go to x: 128 * 127 * 2 is int16, and x has no -128.
+struct ByteProducts {
+  struct Codes {
+    VU8 magnitudes;
+    V8 signed_codes;
+  };
+  using Fold = LaneSum;
+  static constexpr bool kCentred = true;
+
+  static HWY_INLINE Codes Of(VU8 codes) {
+    const V8 centred = hn::BitCast(D8(), hn::Xor(codes, hn::Set(DU8(), 0x80)));
+    return {hn::BitCast(DU8(), hn::Abs(centred)), centred};
+  }
+  static HWY_INLINE V32 Add(V32 sum, const Codes& codes, V8 x) {
+#if HWY_TARGET <= HWY_AVX2
+    const V8 turned{_mm256_sign_epi8(x.raw, codes.signed_codes.raw)};
+#else
+    const V8 turned{_mm_sign_epi8(x.raw, codes.signed_codes.raw)};
+#endif
+    return hn::Add(sum, WidenPairs(MultiplyPairs(codes.magnitudes, turned)));
+  }
+  static HWY_INLINE V32 Finish(V32 sum) { return sum; }
+};
+
+template <int kBits>
+using Products = std::conditional_t<kBits == 4, NibbleProducts, ByteProducts>;
+#else
+template <int kBits>
+using Products = WideProducts<kBits>;
+#endif
+
 // Where the integers of x lie for the codes from byte `at` of a chunk on (Int8Rows); those of the
 // high halves are 64 bytes behind those of the low ones.
 template <int kBits>
@@ -85,16 +170,23 @@ struct WeightShape {
   int64_t x_blocks;  // of 32 elements
   int64_t blocks;    // of scales
   int shift;         // x's blocks in one of W's, as a power of two
-  float centre;      // the zero point of all; of other ones see the products with the scales
 };
+
+// What codes count from where nothing else is said.
+template <int kBits>
+constexpr float Centre() {
+  return kBits == 4 ? 8.0f : 128.0f;
+}
+HWY_INLINE bool IsCentred(const NBitsWeight& w) {
+  return w.zeros == nullptr && w.zero_codes == nullptr;
+}
 
 HWY_INLINE WeightShape ShapeOf(const NBitsWeight& w) {
   const int64_t x_in_w = w.block / kInt8Block;
   return {.row_bytes = w.blocks() * w.block * w.bits / 8,
           .x_blocks = w.blocks() * x_in_w,
           .blocks = w.blocks(),
-          .shift = std::countr_zero(static_cast<uint64_t>(x_in_w)),
-          .centre = w.bits == 4 ? 8.0f : 128.0f};
+          .shift = std::countr_zero(static_cast<uint64_t>(x_in_w))};
 }
 
 }  // namespace HWY_NAMESPACE

@@ -29,7 +29,7 @@ struct Memory {
 };
 
 // More rows of x pay for laying out W.
-bool Streams(int64_t m, const NBitsWeight& w) { return m <= (w.bits == 4 ? 32 : 16); }
+bool Streams(int64_t m, const NBitsWeight& w) { return m <= (w.bits == 4 ? 32 : 8); }
 
 // How the rows of x are multiplied.
 enum class Way { kStream, kTiles, kAmx };
@@ -44,7 +44,8 @@ Int8Rows RoundRows(const RowsView& x, const NBitsWeight& w, void* scratch) {
   const int64_t blocks = x.m * rows.blocks;
   rows.codes = static_cast<int8_t*>(scratch);
   rows.units = reinterpret_cast<float*>(rows.codes + blocks * kInt8Block);
-  rows.unit_sums = rows.units + blocks;
+  rows.centre_sums = rows.units + blocks;
+  rows.unit_sums = rows.centre_sums + blocks;
   // Tiles of AMX take integers in order, whatever the bits.
   const int order = WayOf(x.m, w) == Way::kAmx ? 8 : w.bits;
   ParallelFor(x.m, w.k * 8, [&](int64_t begin, int64_t end) {
@@ -60,8 +61,9 @@ Int8Rows RoundRows(const RowsView& x, const NBitsWeight& w, void* scratch) {
 template <class Body>
 void ForParts(int64_t m, const NBitsWeight& w, const Body& body) {
   constexpr int64_t kLeastUnits = 16;
+  constexpr int64_t kWhole = 16;  // rows of W that streaming takes at a time, or a multiple
   const int64_t fitting = std::min(kUnitBytes / w.row_bytes, w.n / kLeastUnits);
-  const int64_t unit_rows = std::max<int64_t>(fitting / 4 * 4, 4);
+  const int64_t unit_rows = std::max<int64_t>(fitting / kWhole * kWhole, kWhole);
   const int64_t rows = Streams(m, w) ? m : kTileRows;
   const int64_t columns = Streams(m, w) ? unit_rows : Int8Tile::kColumns;
   const int64_t across = (w.n + columns - 1) / columns;
@@ -92,7 +94,7 @@ OutputView CornerOf(const Int8Part& part, const OutputView& y) {
 }  // namespace
 
 size_t NBitsInt8ScratchBytes(int64_t m, const NBitsWeight& w) {
-  return static_cast<size_t>(m * PaddedBlocks(w)) * (kInt8Block + 2 * sizeof(float));
+  return static_cast<size_t>(m * PaddedBlocks(w)) * (kInt8Block + 3 * sizeof(float));
 }
 
 void LinearNBitsInt8(const RowsView& x, const NBitsWeight& w, void* scratch, const OutputView& y) {

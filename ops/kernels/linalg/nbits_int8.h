@@ -14,11 +14,12 @@ namespace pagefuse {
 // What is computed. Each 32 elements of a row of x are a block of integers with a unit:
 //   unit[r, b] = max |x| / 127,  q[r, k] = x[r, k] / unit[r, b], to the nearest, halves to even
 //   y[r, n] = sum over b of unit[r, b] * scale[n, b] * (sum over k of q[r, k] * (code[n, k] - zero))
-// The inner sum is exact, the outer one is of float32. So y is off from the product in float by at
-// most the sum over b of unit[r, b] / 2 * (sum over k of |W[n, k]|), and by rounding. Where a block
-// of x has NaN or infinity, its row of y is NaN. No result depends on the number of threads; a row
-// of y may differ by rounding between a product of few rows and one of many, which goes through tiles
-// of AMX-INT8 where there is that.
+// The inner sum is exact, the outer one is of float32: for each 16 blocks it starts at 0 and takes
+// these one by one, and what they make is added to y in their order. So a row of y has the same bits
+// whatever the other rows are and on any number of threads. Zero points that are not the centre of
+// codes are a term of their own for each block, after that of the centre. y is off from the product in
+// float by at most the sum over b of unit[r, b] / 2 * (sum over k of |W[n, k]|), and by rounding.
+// Where a block of x has NaN or infinity, its row of y is NaN.
 
 // Elements of x in a block.
 inline constexpr int64_t kInt8Block = 32;

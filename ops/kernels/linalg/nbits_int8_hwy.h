@@ -19,10 +19,11 @@ struct Int8Rows {
   static constexpr int64_t kChunk = 16;
 
   int64_t m = 0;
-  int64_t blocks = 0;          // a multiple of kChunk
-  int8_t* codes = nullptr;     // 32 a block
-  float* units = nullptr;      // one a block
-  float* unit_sums = nullptr;  // the unit times the sum of the block's integers
+  int64_t blocks = 0;            // a multiple of kChunk
+  int8_t* codes = nullptr;       // 32 a block
+  float* units = nullptr;        // one a block
+  float* centre_sums = nullptr;  // the sum of the block's integers times the centre of codes
+  float* unit_sums = nullptr;    // the unit times the sum
 
   int64_t At(int64_t row, int64_t block) const {
     return (block / kChunk * m + row) * kChunk + block % kChunk;
@@ -41,7 +42,8 @@ struct Int8Part {
 // Rows of W laid out for many rows of x, for a chunk along k:
 //   words[(b * 8 + q) * kColumns + c]  four codes of block b, row c of W: of x's integers, too, the
 //                                      q-th four of that block
-//   scales[b * kColumns + c], zeros[b * kColumns + c] (scale times zero point)
+//   scales[b * kColumns + c], zeros[b * kColumns + c] (scale times what the zero point is off the
+//                                                      centre of codes)
 struct Int8Tile {
   static constexpr int64_t kColumns = 64;
   static constexpr int64_t kBlocks = Int8Rows::kChunk;
@@ -54,10 +56,9 @@ struct Int8Tile {
 // Rounds row `row` of the m rows, x [k].
 void RoundToInt8(const float* x, int64_t k, int bits, int64_t row, const Int8Rows& to);
 
-// y[r, c] for the part's rows and columns, y at the part's corner. `zeros` is memory for the
-// products of scales and zero points of four rows of W.
+// y[r, c] for the part's rows and columns, y at the part's corner. `memory` is for it.
 void StreamInt8(const Int8Rows& x, const NBitsWeight& w, const Int8Part& part,
-                std::vector<float>& zeros, const OutputView& y);
+                std::vector<float>& memory, const OutputView& y);
 
 // The same by way of tiles; of one tile's columns at most.
 void MultiplyInt8Tile(const Int8Rows& x, const NBitsWeight& w, const Int8Part& part, Int8Tile& tile,

@@ -75,6 +75,7 @@ void RoundRow(const float* x, int64_t k, int bits, int64_t row, const Int8Rows& 
     int32_t sum = 0;
     const int64_t at = to.At(row, b);
     to.units[at] = begin < k ? RoundBlock(from, block, &sum) : 0;
+    to.centre_sums[at] = static_cast<float>(sum) * (bits == 8 ? Centre<8>() : Centre<4>());
     to.unit_sums[at] = to.units[at] * static_cast<float>(sum);
     if (bits == 8) {
       std::memcpy(to.codes + at * kInt8Block, block, sizeof(block));

@@ -27,7 +27,7 @@ HWY_INLINE void LayOutTile(const NBitsWeight& w, int64_t n, int64_t count, int64
   constexpr int64_t kColumns = Int8Tile::kColumns;
   constexpr int64_t kBlockBytes = kInt8Block * kBits / 8;
   const WeightShape shape = ShapeOf(w);
-  const bool centred = w.zeros == nullptr && w.zero_codes == nullptr;
+  const bool centred = IsCentred(w);
   // Row after row within a block: what is read and written stays in the first-level cache.
   for (int64_t b = b_begin; b < b_end; ++b) {
     uint32_t* to = tile.words.data() + (b - b_begin) * kQuads * kColumns;
@@ -43,7 +43,7 @@ HWY_INLINE void LayOutTile(const NBitsWeight& w, int64_t n, int64_t count, int64
       }
       const int64_t scale = b >> shape.shift;
       scales[c] = w.scales[row * shape.blocks + scale];
-      zeros[c] = scales[c] * (centred ? shape.centre : w.Zero(row, scale));
+      if (!centred) zeros[c] = scales[c] * (w.Zero(row, scale) - Centre<kBits>());
     }
   }
 }
@@ -56,51 +56,68 @@ struct TileCall {
   bool adds;  // to y, which has the blocks before these
 };
 
-// Rows [first, first + kRows) of x by the vectors of columns from `column` on, to y.
+// sums[r][v] = the products of block `b` of a tile (from its first one on) with rows of x, of which
+// the first one's block b_begin is the start-th.
 template <int kBits, int kRows, int kVectors>
+HWY_INLINE void BlockSums(const TileCall& call, int64_t start, int64_t b, int64_t column,
+                          V32 (&sums)[kRows][kVectors]) {
+  constexpr int64_t kColumns = Int8Tile::kColumns;
+  const uint32_t* words = call.tile->words.data() + b * kQuads * kColumns + column;
+  const int8_t* codes_of_x =
+      call.x->codes + start * kInt8Block + PlaceInX<kBits>(b * kInt8Block * kBits / 8);
+  for (auto& row : sums) {
+    for (auto& sum : row) sum = hn::Zero(D32());
+  }
+  for (int64_t q = 0; q < kQuads; ++q) {
+    const int64_t four = kBits == 4 ? q / 4 * 64 + q % 4 * 4 : q * 4;
+    VU8 codes[kVectors];
+    for (int v = 0; v < kVectors; ++v) {
+      codes[v] = hn::BitCast(
+          DU8(), hn::LoadU(hn::RebindToUnsigned<D32>(), words + q * kColumns + v * kLanes));
+    }
+    for (int r = 0; r < kRows; ++r) {
+      int32_t word;
+      std::memcpy(&word, codes_of_x + r * Int8Rows::kChunk * kInt8Block + four, sizeof(word));
+      const V8 all = hn::BitCast(D8(), hn::Set(D32(), word));
+      for (int v = 0; v < kVectors; ++v) sums[r][v] = AddQuads<kBits>(sums[r][v], codes[v], all);
+    }
+  }
+}
+
+// totals += the sums of block `b`, times both sides' scales.
+template <bool kCentred, int kRows, int kVectors>
+HWY_INLINE void AddSums(const TileCall& call, int64_t start, int64_t b, int64_t column,
+                        const V32 (&sums)[kRows][kVectors], VF (&totals)[kRows][kVectors]) {
+  const int64_t at = b * Int8Tile::kColumns + column;
+  for (int v = 0; v < kVectors; ++v) {
+    const VF scale = hn::LoadU(DF(), call.tile->scales.data() + at + v * kLanes);
+    for (int r = 0; r < kRows; ++r) {
+      const int64_t unit = start + r * Int8Rows::kChunk + b;
+      const VF factor = hn::Mul(scale, hn::Set(DF(), call.x->units[unit]));
+      // Both are whole numbers below 2^24: their difference is exact.
+      const VF whole =
+          hn::Sub(hn::ConvertTo(DF(), sums[r][v]), hn::Set(DF(), call.x->centre_sums[unit]));
+      totals[r][v] = hn::MulAdd(whole, factor, totals[r][v]);
+      if constexpr (kCentred) continue;
+      const VF zero = hn::LoadU(DF(), call.tile->zeros.data() + at + v * kLanes);
+      totals[r][v] = hn::NegMulAdd(zero, hn::Set(DF(), call.x->unit_sums[unit]), totals[r][v]);
+    }
+  }
+}
+
+// Rows [first, first + kRows) of x by the vectors of columns from `column` on, to y.
+template <int kBits, bool kCentred, int kRows, int kVectors>
 HWY_INLINE void TileProducts(const TileCall& call, int64_t first, int64_t column,
                              const OutputView& y) {
-  constexpr int64_t kColumns = Int8Tile::kColumns;
-  const Int8Rows& x = *call.x;
-  const int64_t start = x.At(first, call.b_begin);
+  const int64_t start = call.x->At(first, call.b_begin);
   VF totals[kRows][kVectors];
   for (auto& row : totals) {
     for (auto& total : row) total = hn::Zero(DF());
   }
-  for (int64_t b = call.b_begin; b < call.b_end; ++b) {
-    const int64_t at = (b - call.b_begin) * kColumns + column;
-    const uint32_t* words =
-        call.tile->words.data() + (b - call.b_begin) * kQuads * kColumns + column;
-    const int8_t* codes_of_x =
-        x.codes + start * kInt8Block + PlaceInX<kBits>((b - call.b_begin) * kInt8Block * kBits / 8);
+  for (int64_t b = 0; b < call.b_end - call.b_begin; ++b) {
     V32 sums[kRows][kVectors];
-    for (auto& row : sums) {
-      for (auto& sum : row) sum = hn::Zero(D32());
-    }
-    for (int64_t q = 0; q < kQuads; ++q) {
-      const int64_t four = kBits == 4 ? q / 4 * 64 + q % 4 * 4 : q * 4;
-      VU8 codes[kVectors];
-      for (int v = 0; v < kVectors; ++v) {
-        codes[v] = hn::BitCast(
-            DU8(), hn::LoadU(hn::RebindToUnsigned<D32>(), words + q * kColumns + v * kLanes));
-      }
-      for (int r = 0; r < kRows; ++r) {
-        int32_t word;
-        std::memcpy(&word, codes_of_x + r * Int8Rows::kChunk * kInt8Block + four, sizeof(word));
-        const V8 all = hn::BitCast(D8(), hn::Set(D32(), word));
-        for (int v = 0; v < kVectors; ++v) sums[r][v] = AddQuads<kBits>(sums[r][v], codes[v], all);
-      }
-    }
-    for (int v = 0; v < kVectors; ++v) {
-      const VF scale = hn::LoadU(DF(), call.tile->scales.data() + at + v * kLanes);
-      const VF zero = hn::LoadU(DF(), call.tile->zeros.data() + at + v * kLanes);
-      for (int r = 0; r < kRows; ++r) {
-        const int64_t unit = start + r * Int8Rows::kChunk + b - call.b_begin;
-        const VF factor = hn::Mul(scale, hn::Set(DF(), x.units[unit]));
-        totals[r][v] = hn::MulAdd(hn::ConvertTo(DF(), sums[r][v]), factor, totals[r][v]);
-        totals[r][v] = hn::NegMulAdd(zero, hn::Set(DF(), x.unit_sums[unit]), totals[r][v]);
-      }
-    }
+    BlockSums<kBits>(call, start, b, column, sums);
+    AddSums<kCentred>(call, start, b, column, sums, totals);
   }
   for (int r = 0; r < kRows; ++r) {
     for (int v = 0; v < kVectors; ++v) {
@@ -112,23 +129,23 @@ HWY_INLINE void TileProducts(const TileCall& call, int64_t first, int64_t column
 }
 
 // kRows rows by the kVectors vectors of columns from `column` on, of which `count` are of y.
-template <int kBits, int kRows, int kVectors>
+template <int kBits, bool kCentred, int kRows, int kVectors>
 HWY_INLINE void TileStep(const TileCall& call, int64_t first, int64_t column, int64_t count,
                          const OutputView& y) {
   constexpr int64_t kStep = kVectors * kLanes;
   if (count >= kStep) {
-    return TileProducts<kBits, kRows, kVectors>(call, first, column, y);
+    return TileProducts<kBits, kCentred, kRows, kVectors>(call, first, column, y);
   }
   HWY_ALIGN float rest[kRows * kStep] = {};
   for (int64_t r = 0; call.adds && r < kRows; ++r) {
     std::copy_n(y.data + r * y.stride, count, rest + r * kStep);
   }
-  TileProducts<kBits, kRows, kVectors>(call, first, column, {rest, kStep});
+  TileProducts<kBits, kCentred, kRows, kVectors>(call, first, column, {rest, kStep});
   for (int64_t r = 0; r < kRows; ++r) std::copy_n(rest + r * kStep, count, y.data + r * y.stride);
 }
 
 // All rows of x by a few columns at a time: those stay in the first-level cache.
-template <int kBits>
+template <int kBits, bool kCentred>
 HWY_INLINE void TilePart(const TileCall& call, const Int8Part& part, const OutputView& y) {
   constexpr int kVectors = HWY_TARGET <= HWY_AVX3 ? 2 : 1;
   constexpr int kRows = HWY_TARGET <= HWY_AVX3 ? 6 : 4;
@@ -139,12 +156,12 @@ HWY_INLINE void TilePart(const TileCall& call, const Int8Part& part, const Outpu
     };
     int64_t r = part.row_begin;
     for (; r + kRows <= part.row_end; r += kRows) {
-      TileStep<kBits, kRows, kVectors>(call, r, column, count, to(r));
+      TileStep<kBits, kCentred, kRows, kVectors>(call, r, column, count, to(r));
     }
     for (; r + 2 <= part.row_end; r += 2) {
-      TileStep<kBits, 2, kVectors>(call, r, column, count, to(r));
+      TileStep<kBits, kCentred, 2, kVectors>(call, r, column, count, to(r));
     }
-    if (r < part.row_end) TileStep<kBits, 1, kVectors>(call, r, column, count, to(r));
+    if (r < part.row_end) TileStep<kBits, kCentred, 1, kVectors>(call, r, column, count, to(r));
   }
 }
 
@@ -152,10 +169,11 @@ template <int kBits>
 HWY_INLINE void MultiplyTiles(const Int8Rows& x, const NBitsWeight& w, const Int8Part& part,
                               Int8Tile& tile, const OutputView& y) {
   const int64_t blocks = ShapeOf(w).x_blocks;
+  const bool centred = IsCentred(w);
   for (int64_t b = 0; b < blocks; b += Int8Tile::kBlocks) {
     const int64_t end = std::min(b + Int8Tile::kBlocks, blocks);
     LayOutTile<kBits>(w, part.n_begin, part.columns(), b, end, tile);
-    TilePart<kBits>({&x, &tile, b, end, b > 0}, part, y);
+    (centred ? TilePart<kBits, true> : TilePart<kBits, false>)({&x, &tile, b, end, b > 0}, part, y);
   }
 }
 

@@ -10,6 +10,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
+#include "pagefuse/ops/kernels/linalg/register_tile-inl.h"
 #include "pagefuse/ops/kernels/linalg/transposed_f32-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -17,15 +18,6 @@ namespace pagefuse {
 namespace HWY_NAMESPACE {
 namespace {
 
-using D = hn::ScalableTag<float>;
-using V = hn::Vec<D>;
-
-constexpr int64_t kLanes = hn::MaxLanes(D());
-// A tile of sums takes kMaxRows * kVectors registers, beside two of W and one of x: 15 of 16, or 27
-// of 32.
-constexpr int kVectors = 2;
-constexpr int kMaxRows = HWY_TARGET <= HWY_AVX3 ? 12 : 6;
-constexpr int64_t kColumns = kVectors * kLanes;  // of a panel
 static_assert(kTileColumns % kColumns == 0 && kTileRows % kMaxRows == 0);
 // Rows of x up to which a transposed W goes to the sums as it is read: packing it takes longer.
 constexpr int kMaxDirectRows = 8;
@@ -76,16 +68,6 @@ class Asking {
   int64_t some_;
 };
 
-// sums += column k of x by row k of W.
-template <int kRows, int kVecs>
-HWY_INLINE void AddProducts(const RowsView& x, int64_t k, const V (&weights)[kVecs],
-                            V (&sums)[kRows][kVecs]) {
-  for (int r = 0; r < kRows; ++r) {
-    const V factor = hn::Set(D(), x.data[r * x.stride + k]);
-    for (int v = 0; v < kVecs; ++v) sums[r][v] = hn::MulAdd(weights[v], factor, sums[r][v]);
-  }
-}
-
 // Where sums come from and go to. A chunk that is cut into several blocks leaves them in `sums`
 // between two of these.
 struct Output {
@@ -130,13 +112,7 @@ template <int kRows>
 HWY_INLINE void PackedTile(const RowsView& x, const float* panel, int64_t rows, const Output& out) {
   V sums[kRows][kVectors];
   Begin(out, sums);
-  for (int64_t k = 0; k < rows; ++k) {
-    V weights[kVectors];
-    for (int v = 0; v < kVectors; ++v) {
-      weights[v] = hn::LoadU(D(), panel + k * kColumns + v * kLanes);
-    }
-    AddProducts(x, k, weights, sums);
-  }
+  AddPanel(x, panel, rows, sums);
   End(sums, out);
 }
 
@@ -281,23 +257,18 @@ void Pack(const Block& block, float* to) {
 
 // ---- products ----
 
-int64_t RowTiles(int64_t m) { return (m + kMaxRows - 1) / kMaxRows; }
-
-// All rows of x by `columns` columns of a packed panel: in as few tiles as there can be, of about one
-// size, since small ones wait for their own sums.
+// All rows of x by `columns` columns of a packed panel.
 HWY_INLINE void MultiplyPanel(const RowsView& x, const float* panel, int64_t k_rows,
                               int64_t columns, Asking& asking, const Output& out) {
-  int64_t r = 0;
-  for (int64_t left = RowTiles(x.m); left > 0; --left) {
-    const RowsView rows{x.data + r * x.stride, (x.m - r + left - 1) / left, x.stride};
+  ForRowTiles(x.m, [&](int64_t r, int64_t count) HWY_ATTR {
+    const RowsView rows{x.data + r * x.stride, count, x.stride};
     asking.Some();
     if (columns == kColumns) {
       PackedRows(rows, panel, k_rows, out.At(r, 0));
     } else {
       EdgeRows(rows, panel, k_rows, columns, out.At(r, 0));
     }
-    r += rows.m;
-  }
+  });
 }
 
 // All rows of x by a block, with what comes after it in mind.

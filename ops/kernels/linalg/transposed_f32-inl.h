@@ -31,7 +31,19 @@ HWY_INLINE hn::Vec<D> LoadFours(D d, const float* at, int64_t stride) {
   }
 }
 
-// Transposes the four by four floats that each 128-bit block of four vectors has.
+// The same of rows that lie anywhere: load(d4, c) gives four of row c, in 128 bits.
+template <class D, class Load>
+HWY_INLINE hn::Vec<D> LoadFoursOf(D d, const Load& load, int64_t c) {
+  if constexpr (hn::MaxLanes(D()) == 4) {
+    return load(d, c);
+  } else {
+    const hn::Half<D> half;
+    return hn::Combine(d, LoadFoursOf(half, load, c + hn::MaxLanes(D()) / 2),
+                       LoadFoursOf(half, load, c));
+  }
+}
+
+// Transposes the four by four lanes of 32 bits that each 128-bit block of four vectors has.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE void TransposePieces(D d, V (&rows)[4]) {
   const hn::Repartition<uint64_t, D> pairs;

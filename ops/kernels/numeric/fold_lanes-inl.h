@@ -45,18 +45,24 @@ HWY_INLINE hn::Vec<hn::Full128<hn::TFromD<D>>> FoldBlocks(D d, V v) {
   }
 }
 
-// Lane i is all lanes of the ith vector made one, in an order that does not depend on i. Lanes are
-// of 32 bits.
+// Lane i of each 128-bit block is that block's lanes of the ith vector made one, in an order that
+// does not depend on i. Lanes are of 32 bits.
 template <class Fold, class D, class V = hn::Vec<D>>
-HWY_INLINE hn::Vec<hn::Full128<hn::TFromD<D>>> FoldFour(D d32, V a, V b, V c, V d) {
+HWY_INLINE V FoldPieces(D d32, V a, V b, V c, V d) {
   const hn::Repartition<uint64_t, D> du64;
   const Fold fold;
   const V ab = fold(hn::InterleaveLower(d32, a, b), hn::InterleaveUpper(d32, a, b));
   const V cd = fold(hn::InterleaveLower(d32, c, d), hn::InterleaveUpper(d32, c, d));
   const auto ab64 = hn::BitCast(du64, ab);
   const auto cd64 = hn::BitCast(du64, cd);
-  return FoldBlocks<Fold>(d32, fold(hn::BitCast(d32, hn::InterleaveLower(du64, ab64, cd64)),
-                                    hn::BitCast(d32, hn::InterleaveUpper(du64, ab64, cd64))));
+  return fold(hn::BitCast(d32, hn::InterleaveLower(du64, ab64, cd64)),
+              hn::BitCast(d32, hn::InterleaveUpper(du64, ab64, cd64)));
+}
+
+// Lane i is all lanes of the ith vector made one, in such an order.
+template <class Fold, class D, class V = hn::Vec<D>>
+HWY_INLINE hn::Vec<hn::Full128<hn::TFromD<D>>> FoldFour(D d32, V a, V b, V c, V d) {
+  return FoldBlocks<Fold>(d32, FoldPieces<Fold>(d32, a, b, c, d));
 }
 
 #endif

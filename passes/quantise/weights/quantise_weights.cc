@@ -138,8 +138,8 @@ class Rewriter {
     return context_.Rewrote(model_, kName);
   }
 
-  // Products with codes keep those: where they leave the activations' precision open, many rows are
-  // multiplied as bfloat16.
+  // Products with codes keep those: where they leave the activations' precision open, a unit for
+  // bfloat16 multiplies them as such.
   static bool RoundsInFloat(const Node& node) {
     return node.Is("MatMulNBits", "com.microsoft") && IntOr(node, "accuracy_level", 0) == 0;
   }

@@ -9,6 +9,8 @@
 
 #include "pagefuse/ops/kernels/linalg/linear_bf16.h"
 #include "pagefuse/ops/kernels/linalg/linear_f32.h"
+#include "pagefuse/ops/kernels/linalg/nbits.h"
+#include "pagefuse/ops/kernels/linalg/nbits_int8.h"
 #include "pagefuse/ops/kernels/scratch.h"
 
 namespace pagefuse::testing {
@@ -92,6 +94,96 @@ TEST(RowInvariance, Bfloat16Products) {
            LinearBf16({x, m, k}, w, scratch.Get(LinearBf16ScratchBytes(m, k)), {y.data(), n});
            return y;
          }});
+  }
+}
+
+struct CodesCase {
+  int bits;
+  int64_t k, n, block;
+  bool zeros;
+};
+
+// Random codes, and what they belong to.
+struct Codes {
+  explicit Codes(const CodesCase& c) {
+    w.bits = c.bits;
+    w.k = c.k;
+    w.n = c.n;
+    w.block = c.block;
+    w.row_bytes = (w.blocks() * w.block * w.bits + 7) / 8;
+    std::mt19937 random(5);
+    codes.resize(w.n * w.row_bytes);
+    for (uint8_t& code : codes) code = static_cast<uint8_t>(random());
+    scales = RandomFloats(w.n * w.blocks(), 6);
+    zeros = RandomFloats(w.n * w.blocks(), 7);
+    w.codes = codes.data();
+    w.scales = scales.data();
+    if (c.zeros) w.zeros = zeros.data();
+    trace = std::to_string(c.bits) + " bits, " + std::to_string(c.k) + " x " + std::to_string(c.n) +
+            ", blocks of " + std::to_string(c.block);
+  }
+
+  NBitsWeight w;
+  std::vector<uint8_t> codes;
+  std::vector<float> scales, zeros;
+  std::string trace;
+};
+
+// Weights of 4 and 8 bits with activations of 8: with zero points and without, blocks of W as long as
+// those of x and longer, sums of one chunk and of several.
+TEST(RowInvariance, IntegerProducts) {
+  for (const CodesCase& c :
+       {CodesCase{4, 70, 37, 32, false}, CodesCase{4, 1200, 130, 32, true},
+        CodesCase{8, 1200, 130, 32, false}, CodesCase{8, 600, 45, 128, true}}) {
+    const Codes made(c);
+    SCOPED_TRACE(made.trace);
+    const NBitsWeight& w = made.w;
+    ExpectRowInvariance({w.k, w.n, [&](const float* x, const std::vector<int64_t>& labels) {
+                           const auto m = static_cast<int64_t>(labels.size());
+                           Scratch scratch;
+                           std::vector<float> y(m * w.n);
+                           LinearNBitsInt8({x, m, w.k}, w, scratch.Get(NBitsInt8ScratchBytes(m, w)),
+                                           {y.data(), w.n});
+                           return y;
+                         }});
+  }
+}
+
+TEST(RowInvariance, GatedIntegerProducts) {
+  const Codes gate({4, 150, 70, 32, true}), up({4, 150, 70, 32, false});
+  ExpectRowInvariance({gate.w.k, gate.w.n, [&](const float* x, const std::vector<int64_t>& labels) {
+                         const auto m = static_cast<int64_t>(labels.size());
+                         Scratch scratch;
+                         std::vector<float> y(m * gate.w.n);
+                         GatedLinearNBitsInt8(
+                             {x, m, gate.w.k}, {gate.w, up.w, Activation::kGeluTanh},
+                             scratch.Get(NBitsInt8ScratchBytes(m, gate.w)), {y.data(), gate.w.n});
+                         return y;
+                       }});
+}
+
+// The same with activations as they are: also blocks that are several runs, that end within a word of
+// codes, and of one row each.
+TEST(RowInvariance, ProductsOfCodes) {
+  for (const CodesCase& c : {CodesCase{4, 70, 37, 32, false}, CodesCase{4, 600, 130, 32, true},
+                             CodesCase{8, 600, 130, 32, false}, CodesCase{8, 130, 45, 10, true},
+                             CodesCase{4, 600, 20, 600, false}, CodesCase{2, 70, 33, 16, true}}) {
+    const Codes made(c);
+    SCOPED_TRACE(made.trace);
+    const NBitsWeight& w = made.w;
+    for (const NBitsPrecision precision : {NBitsPrecision::kFloat32, NBitsPrecision::kBfloat16}) {
+      if (precision == NBitsPrecision::kBfloat16 && c.k != 70) continue;
+      ExpectRowInvariance({w.k, w.n, [&](const float* x, const std::vector<int64_t>& labels) {
+                             const auto m = static_cast<int64_t>(labels.size());
+                             Scratch scratch;
+                             std::vector<float> y(m * w.n);
+                             EXPECT_TRUE(LinearNBits({x, m, w.k}, w, precision,
+                                                     scratch.Get(NBitsScratchBytes(m, w)),
+                                                     {y.data(), w.n})
+                                             .ok());
+                             return y;
+                           }});
+    }
   }
 }
 
