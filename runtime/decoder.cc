@@ -51,6 +51,7 @@ absl::StatusOr<Runnable> Decoder::MakeChecked(const Model& exported, const Engin
 absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(
     const std::function<absl::StatusOr<Model>()>& load, const EngineOptions& options,
     const DecoderOptions& how) {
+  PF_RETURN_IF_ERROR(CheckEngineOptions(options));
   auto decoder = std::unique_ptr<Decoder>(new Decoder);
   PF_ASSIGN_OR_RETURN(const Model exported, load());
   absl::StatusOr<Runnable> made = MakeChecked(exported, options, how, decoder->verdict_);

@@ -20,7 +20,13 @@ double Seconds(std::chrono::steady_clock::time_point since) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count();
 }
 
-absl::Status CheckOptions(const EngineOptions& options) {
+bool IsFirstSample(const Progress& item, const std::vector<Progress>& progress) {
+  return &item == progress.data() || (&item)[-1].request != item.request;
+}
+
+}  // namespace
+
+absl::Status CheckEngineOptions(const EngineOptions& options) {
   constexpr int64_t kLeastTokens = 4;  // a piece of a prompt beside a sequence that decodes
   if (options.max_tokens_per_step < kLeastTokens) {
     return absl::InvalidArgumentError(StrCat("engine: max_tokens_per_step: expected ", kLeastTokens,
@@ -38,12 +44,6 @@ absl::Status CheckOptions(const EngineOptions& options) {
       StrCat("engine: cache_tokens: expected 0 or more, got ", options.cache_tokens));
 }
 
-bool IsFirstSample(const Progress& item, const std::vector<Progress>& progress) {
-  return &item == progress.data() || (&item)[-1].request != item.request;
-}
-
-}  // namespace
-
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::~Engine() = default;
 
@@ -54,14 +54,14 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const std::string& path,
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(Model model, const EngineOptions& options) {
-  PF_RETURN_IF_ERROR(CheckOptions(options));
+  PF_RETURN_IF_ERROR(CheckEngineOptions(options));
   PF_ASSIGN_OR_RETURN(auto paged, PagedModel::Create(std::move(model), PagedOptions(options)));
   return Create(std::move(paged), options);
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::unique_ptr<PagedModel> model,
                                                        const EngineOptions& options) {
-  PF_RETURN_IF_ERROR(CheckOptions(options));
+  PF_RETURN_IF_ERROR(CheckEngineOptions(options));
   auto impl = std::make_unique<Impl>();
   impl->options = options;
   impl->max_sequences =
@@ -125,8 +125,10 @@ absl::StatusOr<Tensor> Engine::Impl::RunTokens(const std::vector<int64_t>& input
   const bool decode = input_ids.size() == metadata.seq_lens.size();
   (decode ? stats.decode_seconds : stats.prefill_seconds) += seconds;
   (decode ? stats.decode_tokens : stats.prefill_tokens) += tokens;
-  if (options.on_step) options.on_step({&model->session(), decode, tokens, start, seconds});
   stats.peak_blocks = std::max(stats.peak_blocks, model->cache().blocks_in_use());
+  if (options.on_step) {
+    PF_RETURN_IF_ERROR(options.on_step({&model->session(), decode, tokens, start, seconds}));
+  }
   return logits;
 }
 

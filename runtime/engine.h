@@ -43,8 +43,12 @@ struct EngineOptions {
   int64_t cache_tokens =
       0;  // tokens that groups without a window can hold in all; 0: what the requests need
   bool share_prefixes = true;  // what prompts begin with alike is computed once
-  std::function<void(const EngineStep&)> on_step = nullptr;  // called after every step; may be null
+  // Called after every step; an error ends the call that made the step, and is its own. May be null.
+  std::function<absl::Status(const EngineStep&)> on_step = nullptr;
 };
+
+// InvalidArgument naming option, expected and given for numbers that no graph runs with.
+absl::Status CheckEngineOptions(const EngineOptions& options);
 
 struct EngineStats {
   int64_t steps = 0;
@@ -81,7 +85,7 @@ class Engine {
   // As Generate of one request with one sample, over a cache that is kept from call to call: what
   // the prompt has in common with the last prompt, or with that and its answer, is not computed
   // again. `room`: tokens that the whole text may come to, for which the cache is made. What refuses
-  // or ends the completion is the status.
+  // or ends the completion is the status; where that is Cancelled, of on_step, what was kept stays.
   absl::StatusOr<Completion> Continue(const Request& request, int64_t room,
                                       const OnToken& on_token = nullptr);
 

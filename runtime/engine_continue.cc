@@ -89,7 +89,8 @@ absl::StatusOr<Completion> Engine::Continue(const Request& request, int64_t room
   const absl::Status status = impl_->Answer(request, text, progress[0], on_token);
   if (!status.ok()) {
     impl_->Drop(text);
-    impl_->DropAll();
+    // Who stops a call asks again: what was kept is as it was.
+    if (!absl::IsCancelled(status)) impl_->DropAll();
     return status;
   }
   impl_->kept.push_back(std::move(text));

@@ -70,7 +70,7 @@ class PlainDecoder {
   std::vector<std::string> fetches_;  // the logits, then the presents
   std::vector<Tensor> pasts_;
   int64_t first_position_ = 0;  // of the text that runs
-  std::function<void(const EngineStep&)> on_step_;
+  std::function<absl::Status(const EngineStep&)> on_step_;
   std::function<void(const std::map<std::string, Tensor>& feeds)> on_run_;
   int64_t vocabulary_ = 0;
   EngineStats stats_;

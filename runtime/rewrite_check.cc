@@ -2,7 +2,6 @@
 #include "pagefuse/runtime/rewrite_check.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <map>
 #include <set>
@@ -16,15 +15,12 @@
 #include "pagefuse/passes/edit/op_types.h"
 #include "pagefuse/runtime/compare_rows.h"
 #include "pagefuse/runtime/float_form.h"
+#include "pagefuse/runtime/probe_cost.h"
 
 namespace pagefuse {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
+using Clock = ProbeClock;
 
 // A graph that runs node by node as it came.
 EngineOptions AsItCame(const EngineOptions& options) {
@@ -84,9 +80,22 @@ class Reference {
   absl::StatusOr<const LogitRows*> Rows(const ProbeText& text) {
     const auto known = rows_.find(text);
     if (known != rows_.end()) return &known->second;
-    PF_ASSIGN_OR_RETURN(LogitRows rows,
-                        decoder_->Logits(text.prompt, text.following, text.first_position));
-    return &rows_.emplace(text, std::move(rows)).first->second;
+    const auto start = Clock::now();
+    auto rows = decoder_->Logits(text.prompt, text.following, text.first_position);
+    pace_.Add(WorkOfText(text, decoder_->keeps_past()), SecondsSince(start));
+    PF_RETURN_IF_ERROR(rows.status());
+    return &rows_.emplace(text, *std::move(rows)).first->second;
+  }
+
+  // That all texts have taken so far.
+  double seconds() const { return pace_.seconds; }
+  // That the texts of the probe will take that have not run yet.
+  double SecondsFor(const Probe& probe) const {
+    double work = 0;
+    for (const ProbeText& text : probe.texts) {
+      if (!rows_.contains(text)) work += WorkOfText(text, decoder_->keeps_past());
+    }
+    return pace_.SecondsFor(work);
   }
 
  private:
@@ -94,23 +103,8 @@ class Reference {
 
   std::unique_ptr<PlainDecoder> decoder_;
   std::map<ProbeText, LogitRows> rows_;
+  ProbePace pace_;
 };
-
-// What a run over so many tokens takes: all weights are read, whatever there is to compute.
-double WorkOfRun(double tokens) { return 1 + tokens / 16 + tokens * tokens / 1024; }
-
-// What a probe takes in both forms of the graph.
-double WorkOf(const Probe& probe, bool keeps_past) {
-  double work = 0;
-  for (const ProbeText& text : probe.texts) {
-    const auto prompt = static_cast<double>(text.prompt.size());
-    work += 2 * WorkOfRun(prompt);
-    for (size_t i = 0; i < text.following.size(); ++i) {
-      work += WorkOfRun(1) + WorkOfRun(keeps_past ? 1 : prompt + static_cast<double>(i) + 1);
-    }
-  }
-  return work;
-}
 
 std::set<int64_t> EdgesOf(const Runnable& runnable) {
   std::set<int64_t> edges;
@@ -132,11 +126,12 @@ struct Finding {
 
 class Checker {
  public:
+  // `start`: from when on the seconds count.
   Checker(const Model& exported, const EngineOptions& options, const RewriteCheckOptions& check,
-          Reference reference)
+          Clock::time_point start, Reference reference)
       : exported_(exported),
         options_(options),
-        seconds_(check.seconds),
+        budget_{start, check.seconds},
         reference_(std::move(reference)),
         points_(FindProbePoints(reference_.model(), reference_.decoder().inputs())),
         computed_(check.tolerance ? RowTolerance{.largest = *check.tolerance}
@@ -146,12 +141,13 @@ class Checker {
 
   absl::StatusOr<RewriteVerdict> Run(Runnable* made) {
     const auto stored = StoredTolerance(options_);
-    if (!stored) return Mend(options_, computed_, made);
-    seconds_ /= 2;
+    if (!stored) return Mend(options_, computed_, budget_, made);
     // First without what formats add, so that nothing hides behind their errors.
-    PF_ASSIGN_OR_RETURN(RewriteVerdict verdict, Mend(StoredAsItIs(options_), computed_, nullptr));
+    PF_ASSIGN_OR_RETURN(
+        RewriteVerdict verdict,
+        Mend(StoredAsItIs(options_), computed_, {budget_.start, budget_.seconds / 2}, nullptr));
     if (verdict.differs() || verdict.outcome == RewriteVerdict::Outcome::kUnchecked) return verdict;
-    PF_ASSIGN_OR_RETURN(const RewriteVerdict coded, Mend(options_, *stored, made));
+    PF_ASSIGN_OR_RETURN(const RewriteVerdict coded, Mend(options_, *stored, budget_, made));
     if (coded.differs()) return coded;
     verdict.probes += coded.probes;
     verdict.skipped += coded.skipped;
@@ -161,16 +157,17 @@ class Checker {
 
   absl::StatusOr<int64_t> Compare() {
     PF_ASSIGN_OR_RETURN(Runnable made, MakeRunnable(exported_, StoredAsItIs(options_)));
-    PF_ASSIGN_OR_RETURN(const Finding finding, CompareAll(made, computed_));
+    PF_ASSIGN_OR_RETURN(const Finding finding, CompareAll(made, computed_, budget_));
     if (!finding.detail.empty()) return absl::InvalidArgumentError(Reason(std::nullopt, finding));
     if (finding.compared == 0) return absl::UnimplementedError(why_not_);
     return finding.compared;
   }
 
  private:
-  // Leaves rules out until all is equal. `made`: what the options give, or null.
+  // Leaves rules out until all is equal. `made`: what the options give, or null. What is mended has the
+  // seconds anew.
   absl::StatusOr<RewriteVerdict> Mend(const EngineOptions& options, const RowTolerance& tolerance,
-                                      Runnable* made) {
+                                      ProbeBudget budget, Runnable* made) {
     RewriteVerdict verdict;
     constexpr int kMostRounds = 8;
     for (int round = 0; round < kMostRounds; ++round) {
@@ -184,7 +181,8 @@ class Checker {
       }
       Runnable& runnable = made == nullptr ? own : *made;
       made = nullptr;
-      PF_ASSIGN_OR_RETURN(const Finding finding, CompareAll(runnable, tolerance));
+      if (round > 0) budget.start = Clock::now();
+      PF_ASSIGN_OR_RETURN(const Finding finding, CompareAll(runnable, tolerance, budget));
       verdict.probes = finding.compared;
       verdict.skipped = finding.skipped;
       verdict.starved = finding.starved;
@@ -226,21 +224,23 @@ class Checker {
     return true;
   }
 
-  absl::StatusOr<Finding> CompareAll(Runnable& runnable, const RowTolerance& tolerance) {
+  absl::StatusOr<Finding> CompareAll(Runnable& runnable, const RowTolerance& tolerance,
+                                     const ProbeBudget& budget) {
     Finding finding;
-    const auto start = Clock::now();
-    const bool keeps_past = reference_.decoder().keeps_past();
-    double done = 0;
+    ProbePace
+        pace;  // of this form: the export has one of its own, and runs a text once for all forms
     for (const Probe& probe : ProbesOf(runnable)) {
-      const double work = WorkOf(probe, keeps_past);
-      const double spent = SecondsSince(start);
+      const double work = WorkOfBatch(probe);
       // The first tells what the next will take.
-      if (done > 0 && spent + spent / done * work > seconds_) {
+      if (pace.work > 0 &&
+          !budget.HasRoomFor(reference_.SecondsFor(probe) + pace.SecondsFor(work))) {
         ++finding.skipped;
         continue;
       }
+      const auto start = Clock::now();
+      const double of_export = reference_.seconds();
       const auto detail = Compare(runnable, probe, tolerance);
-      done += work;
+      pace.Add(work, SecondsSince(start) - (reference_.seconds() - of_export));
       // That memory is short tells nothing of the rewrites.
       if (absl::IsResourceExhausted(detail.status())) {
         why_not_ = std::string(detail.status().message());
@@ -382,7 +382,7 @@ class Checker {
 
   const Model& exported_;
   const EngineOptions& options_;
-  double seconds_;  // for one comparison
+  ProbeBudget budget_;
   Reference reference_;
   ProbePoints points_;
   RowTolerance computed_;
@@ -437,22 +437,24 @@ EngineOptions UnderVerdict(const EngineOptions& options, const RewriteVerdict& v
 
 absl::StatusOr<RewriteVerdict> CheckRewrites(const Model& exported, const EngineOptions& options,
                                              Runnable* made, const RewriteCheckOptions& check) {
+  const auto start = Clock::now();
   auto reference = Reference::Of(exported, options);
   if (!reference.ok()) {
     RewriteVerdict unchecked;
     unchecked.reason = std::string(reference.status().message());
     return unchecked;
   }
-  return Checker(exported, options, check, *std::move(reference)).Run(made);
+  return Checker(exported, options, check, start, *std::move(reference)).Run(made);
 }
 
 absl::StatusOr<int64_t> CompareRewrites(const Model& exported, const EngineOptions& options,
                                         const RewriteCheckOptions& check) {
+  const auto start = Clock::now();
   auto reference = Reference::Of(exported, options);
   if (!reference.ok()) {
     return absl::UnimplementedError(std::string(reference.status().message()));
   }
-  return Checker(exported, options, check, *std::move(reference)).Compare();
+  return Checker(exported, options, check, start, *std::move(reference)).Compare();
 }
 
 }  // namespace pagefuse

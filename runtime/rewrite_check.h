@@ -44,7 +44,8 @@ struct RewriteVerdict {
 };
 
 struct RewriteCheckOptions {
-  // For all probes; the first of them run whatever they take.
+  // For all that is made ready and run, from the call on; the first probe of each comparison runs
+  // whatever it takes, and finding a rewrite that is wrong is not counted.
   double seconds = 2;
   // Of logits, relative to the largest of a row; that of their type if left out.
   std::optional<double> tolerance = {};

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -72,5 +73,8 @@ struct CaseResult {
 // `changed`, that the graph is valid after every rewrite, that a second run changes nothing, that
 // nobody has to ask for explanations to get the same, and the numbers on made-up inputs.
 CaseResult RunPassCase(const PassCase& test);
+
+// The rules, and the passes that have none, that rewrite something there. Checks nothing else.
+absl::StatusOr<std::set<std::string>> RulesThatFire(const PassCase& test);
 
 }  // namespace pagefuse

@@ -2,6 +2,7 @@
 // Runs a pass test file.
 #include <algorithm>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "pagefuse/base/status_macros.h"
@@ -40,6 +41,15 @@ class CaseRun {
     const absl::Status status = Check();
     if (!status.ok()) Fail(StdView(status.message()));
     return std::move(result_);
+  }
+
+  absl::StatusOr<std::set<std::string>> Fired() {
+    PF_ASSIGN_OR_RETURN(rules_, ReadRuleFiles(test_.rules));
+    PF_ASSIGN_OR_RETURN(Model model, ParseModel(test_.before));
+    bool changed = false;
+    const absl::Status status = RunPasses(model, changed, /*explain=*/false);
+    if (test_.outcome != PassCase::Outcome::kError) PF_RETURN_IF_ERROR(status);
+    return fired_;
   }
 
  private:
@@ -105,6 +115,7 @@ class CaseRun {
     PF_RETURN_IF_ERROR(Verify(model));
     changed = changed || pass_changed;
     misses_.insert(misses_.end(), context.misses.begin(), context.misses.end());
+    for (const auto& [rule, count] : context.counts) fired_.insert(rule);
     return absl::OkStatus();
   }
 
@@ -177,10 +188,15 @@ class CaseRun {
   std::vector<PlacedPass> rules_;
   CaseResult result_;
   std::vector<MissedMatch> misses_;
+  std::set<std::string> fired_;
 };
 
 }  // namespace
 
 CaseResult RunPassCase(const PassCase& test) { return CaseRun(test).Run(); }
+
+absl::StatusOr<std::set<std::string>> RulesThatFire(const PassCase& test) {
+  return CaseRun(test).Fired();
+}
 
 }  // namespace pagefuse

@@ -25,6 +25,15 @@ double Precision(DataType type) {
   }
 }
 
+template <typename T>
+double DoubleOf(const T& value) {
+  if constexpr (std::is_arithmetic_v<T>) {
+    return static_cast<double>(value);
+  } else {
+    return static_cast<double>(static_cast<float>(value));
+  }
+}
+
 enum class Kind { kInteger, kFloat, kBool, kOther };
 
 Kind KindOf(DataType type) {
@@ -40,13 +49,7 @@ std::optional<std::vector<double>> Numbers(const Tensor& tensor, int64_t max_siz
   std::vector<double> numbers;
   numbers.reserve(tensor.size());
   const absl::Status status = DispatchType(tensor.dtype(), [&]<typename T>() {
-    for (const T& value : tensor.values<T>()) {
-      if constexpr (std::is_arithmetic_v<T>) {
-        numbers.push_back(static_cast<double>(value));
-      } else {
-        numbers.push_back(static_cast<double>(static_cast<float>(value)));
-      }
-    }
+    for (const T& value : tensor.values<T>()) numbers.push_back(DoubleOf(value));
   });
   if (!status.ok()) return std::nullopt;
   return numbers;
@@ -86,10 +89,25 @@ bool ConstantsEqual(const Tensor& pattern, const Tensor& graph) {
   return ConstantNumbersEqual(pattern, graph);
 }
 
+std::optional<double> FilledNumber(const Tensor& tensor) {
+  constexpr int64_t kMaxRead = 1 << 16;
+  if (!tensor.defined() || IsAbsent(tensor) || tensor.size() == 0 || tensor.size() > kMaxRead) {
+    return std::nullopt;
+  }
+  std::optional<double> filled;
+  const absl::Status status = DispatchType(tensor.dtype(), [&]<typename T>() {
+    const auto values = tensor.values<T>();
+    const double first = DoubleOf(values.front());
+    const bool all =
+        std::ranges::all_of(values, [first](const T& value) { return DoubleOf(value) == first; });
+    if (all) filled = first;
+  });
+  return status.ok() ? filled : std::nullopt;
+}
+
 bool IsFilledWith(const Tensor& tensor, double number) {
-  const auto numbers = Numbers(tensor, 1 << 16);
-  if (!numbers.has_value()) return false;
-  return std::ranges::all_of(*numbers, [number](double x) { return x == number; });
+  const bool empty = tensor.defined() && !IsAbsent(tensor) && tensor.size() == 0;
+  return empty || FilledNumber(tensor) == number;
 }
 
 }  // namespace pagefuse

@@ -28,7 +28,10 @@ bool ConstantsEqual(const Tensor& pattern, const Tensor& graph);
 // As ConstantsEqual, integers and floats alike (the exponent of Pow may be either).
 bool ConstantNumbersEqual(const Tensor& pattern, const Tensor& graph);
 
-// True if all elements are `number`.
+// The number that all elements are; nullopt where they differ, or are none, or more than 2^16.
+std::optional<double> FilledNumber(const Tensor& tensor);
+
+// True if all elements are `number`, of 2^16 at most.
 bool IsFilledWith(const Tensor& tensor, double number);
 
 }  // namespace pagefuse

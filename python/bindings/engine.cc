@@ -79,8 +79,11 @@ std::unique_ptr<PythonEngine> Load(const std::string& path, const std::string& g
   auto engine = std::make_unique<PythonEngine>();
   engine->config = folder.config;
   options.on_step = [self = engine.get()](const EngineStep& step) {
-    if (!self->on_step) return;
-    CallPython(self->raised, [&] { return self->on_step(step.decode, step.tokens), true; });
+    const bool goes_on = !self->on_step || CallPython(self->raised, [&] {
+      return self->on_step(step.decode, step.tokens), true;
+    });
+    // What was raised, also by Ctrl-C in a long prompt, is told instead.
+    return goes_on ? absl::OkStatus() : absl::CancelledError("generate: ended by what was raised");
   };
   const auto tell = [&](const char* stage) {
     if (on_stage) CallPython(engine->raised, [&] { return on_stage(stage), true; });

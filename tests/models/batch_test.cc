@@ -96,7 +96,10 @@ TEST_P(Batch, PreemptionByAFullCacheChangesNothing) {
   for (const int64_t cache_tokens : {0, 176}) {  // the longest request needs 141
     int64_t computed = 0;
     EngineOptions options{.cache_tokens = cache_tokens};
-    options.on_step = [&computed](const EngineStep& step) { computed += step.tokens; };
+    options.on_step = [&computed](const EngineStep& step) {
+      computed += step.tokens;
+      return absl::OkStatus();
+    };
     EXPECT_EQ(Together(GetParam(), requests, options), alone);
     if (cache_tokens == 0) {
       EXPECT_EQ(computed, once);

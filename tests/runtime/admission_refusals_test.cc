@@ -23,7 +23,7 @@ EngineOptions Options(int* steps) {
   return {.block_size = 4,
           .max_tokens_per_step = 16,
           .cache_tokens = kCacheTokens,
-          .on_step = [steps](const EngineStep&) { ++*steps; }};
+          .on_step = [steps](const EngineStep&) { return ++*steps, absl::OkStatus(); }};
 }
 
 Request Good(int64_t i) {

@@ -342,6 +342,46 @@ TEST(EngineContinue, GoesBackToTheLastPromptWhereTheAnswerIsNotRepeated) {
   EXPECT_EQ(engine->stats().prefill_tokens - before, 3);
 }
 
+// Engines that are told to stop behind so many steps of a call.
+EngineOptions StopsBehind(int* left) {
+  EngineOptions options;
+  options.max_tokens_per_step = 4;
+  options.on_step = [left](const EngineStep&) {
+    return --*left == 0 ? absl::CancelledError("enough") : absl::OkStatus();
+  };
+  return options;
+}
+
+std::vector<int64_t> LongPrompt() {
+  std::vector<int64_t> prompt;
+  for (int64_t t = 0; t < 40; ++t) prompt.push_back((3 * t + 1) % kTinyVocabulary);
+  return prompt;
+}
+
+TEST(Engine, EndsBehindTheStepThatIsNotToBeFollowedByAnother) {
+  int left = 2;
+  const std::unique_ptr<Engine> engine = MakeEngine(StopsBehind(&left));
+  const Request request = {.prompt = LongPrompt(), .max_new_tokens = 3};
+  EXPECT_EQ(engine->Generate({request}).status(), absl::CancelledError("enough"));
+  EXPECT_EQ(engine->stats().steps, 2);
+  EXPECT_EQ(engine->cache().blocks_in_use(), 0);
+  EXPECT_EQ(Tokens(*engine, {request}), Tokens(*MakeEngine(), {request}));
+}
+
+TEST(EngineContinue, KeepsWhatItHadWhereAPromptIsStopped) {
+  int left = 0;
+  const std::unique_ptr<Engine> engine = MakeEngine(StopsBehind(&left));
+  Request request = {.prompt = LongPrompt(), .max_new_tokens = 3};
+  ASSERT_TRUE(engine->Continue(request, 200).ok());
+  const std::vector<int64_t> more = LongPrompt();
+  request.prompt.insert(request.prompt.end(), more.begin(), more.end());
+  left = 2;
+  EXPECT_EQ(engine->Continue(request, 200).status(), absl::CancelledError("enough"));
+  const int64_t before = engine->stats().prefill_tokens;
+  EXPECT_EQ(Must(engine->Continue(request, 200)).tokens, Tokens(*MakeEngine(), {request})[0]);
+  EXPECT_EQ(engine->stats().prefill_tokens - before, 40);
+}
+
 TEST(EngineContinue, StartsAnewForAnotherTextAndForAGenerateBetween) {
   const std::unique_ptr<Engine> engine = MakeEngine();
   const std::unique_ptr<Engine> fresh = MakeEngine();

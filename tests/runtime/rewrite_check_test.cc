@@ -21,6 +21,7 @@
 #include "pagefuse/runtime/compare_rows.h"
 #include "pagefuse/runtime/decoder.h"
 #include "pagefuse/runtime/float_form.h"
+#include "pagefuse/runtime/probe_cost.h"
 #include "pagefuse/runtime/verdict_store.h"
 
 namespace pagefuse {
@@ -36,6 +37,42 @@ TEST(CheckRewritesTest, FindsTheLogitsOfAPagedDecoderEqual) {
   EXPECT_EQ(verdict.outcome, Outcome::kEqual);
   EXPECT_GE(verdict.probes, 4);
   EXPECT_THAT(verdict.Text(), HasSubstr("are those of the graph as it was exported"));
+}
+
+// One probe of each comparison, whatever it takes, and the texts of the first are not run again.
+TEST(CheckRewritesTest, ComparesOnceWithAndWithoutFormatsWhereThereIsNoTime) {
+  EngineOptions options;
+  options.kv_cache = "int8_per_token_head";
+  const RewriteVerdict verdict =
+      Must(CheckRewrites(TinyDecoder(), options, nullptr, {.seconds = 0}));
+  EXPECT_EQ(verdict.outcome, Outcome::kEqual);
+  EXPECT_EQ(verdict.probes, 2);
+  EXPECT_GT(verdict.skipped, 4);
+}
+
+TEST(ProbeCostTest, CountsRunsOfOneToken) {
+  const ProbeText text = {.prompt = {1, 2, 3, 4, 5, 6, 7, 8}, .following = {9, 10}};
+  const double one = WorkOfText({.prompt = {1}, .following = {}}, true);
+  const double eight = WorkOfText({.prompt = text.prompt, .following = {}}, true);
+  EXPECT_GT(eight, one);
+  EXPECT_LT(eight, 2 * one);  // all weights are read once
+  EXPECT_DOUBLE_EQ(WorkOfText(text, /*keeps_past=*/true), eight + 2 * one);
+  EXPECT_GT(WorkOfText(text, /*keeps_past=*/false), 3 * eight);
+  const Probe batch = {.name = "", .texts = {text, text}};
+  EXPECT_LT(WorkOfBatch(batch), 2 * WorkOfText(text, true));
+  const Probe pieces = {.name = "", .texts = {text, text}, .piece = 4};
+  EXPECT_GT(WorkOfBatch(pieces), WorkOfBatch(batch));
+}
+
+TEST(ProbeCostTest, TellsWhatMoreWillTakeByWhatHasRun) {
+  ProbePace pace;
+  EXPECT_EQ(pace.SecondsFor(100), 0);
+  pace.Add(4, 2);
+  pace.Add(6, 3);
+  EXPECT_DOUBLE_EQ(pace.SecondsFor(10), 5);
+  const ProbeBudget hour = {ProbeClock::now(), 3600};
+  EXPECT_TRUE(hour.HasRoomFor(3000));
+  EXPECT_FALSE(hour.HasRoomFor(3601));
 }
 
 TEST(CheckRewritesTest, SaysWhyNothingWasCompared) {

@@ -48,6 +48,26 @@ expect 1 'a prompt of 5 tokens and 6 new ones: expected 10 at most, the position
   generate "$model" --prompt-ids 15,186,80,234,31 --max-new-tokens 6
 expect 1 'a prompt of 10 tokens: expected less than 10' generate "$model" --prompt-ids 1,2,3,4,5,6,7,8,9,10
 
+# Sizes that cannot be are told before the graph is read: this one cannot be.
+mkdir "$out/unread"
+cp models/gemma3_recall/*.json models/gemma3_recall/chat_template.jinja "$out/unread"
+echo 'no graph' >"$out/unread/model.onnx"
+expect 1 'unread.*model.onnx' generate "$out/unread" --prompt abc
+early() {
+  local pattern=$1
+  shift
+  expect 1 "^pagefuse: .*$pattern" generate "$out/unread" "$@"
+}
+early 'a prompt of 4 tokens and 40 new ones: expected 17 at most, for which the cache of --cache-tokens 16 has room' \
+  --prompt abc --max-new-tokens 40 --cache-tokens 16
+early 'a prompt of 4 tokens: expected 3 at most' --prompt abc --cache-tokens 3
+early 'a prompt of 4 tokens and 3 new ones: expected 6 at most' --prompt abc --forced-ids 1,2,3 --cache-tokens 5
+early 'a prompt of 4 tokens and 9000 new ones: expected 8192 at most, the positions of the model' --prompt abc --max-new-tokens 9000
+early 'max_sequences: expected 1 to 32, half of max_tokens_per_step, .* got 33' --prompt abc --max-tokens-per-step 64 --max-sequences 33
+early '--logits-out: expected one answer, got 2' --prompt abc --n 2 --logits-out "$out/no.pb"
+early 'a prompt of [0-9]+ tokens and 9000 new ones: expected 8192 at most' --chat --max-new-tokens 9000
+early 'a prompt of [0-9]+ tokens: expected 16 at most' --chat --system 'The tin cup holds 31 keys.' --cache-tokens 16
+
 # Tokens that are given, and the logits by which they would have been chosen.
 model=models/gemma3_A18/model.onnx
 expect 0 '"tokens":\[7,7,[0-9]+\]' generate $model --prompt-ids 15,186,80,234,31 --forced-ids 7,9,221 --json \

@@ -117,6 +117,24 @@ def interrupted_answer(pagefuse, model, facts):
         sys.exit("the program did not outlive Ctrl-C in an answer")
 
 
+def interrupted_question(pagefuse, model):
+    """A question that takes its time to be read is taken back between two of its pieces, and the conversation goes on."""
+    chat = Terminal(pagefuse, "generate", model, "--chat", "--system", "The tin cup holds 45 keys. " * 280, "--max-tokens-per-step", "4",
+                    "--max-new-tokens", "8", "--check-paging", "never")
+    chat.wait_to_edit()
+    chat.type("What does the tin cup hold?\r")
+    chat.wait_for(r"prefill")
+    chat.type("\x03")
+    chat.wait_for(r"pagefuse: stopped before the answer: the question is taken back")
+    chat.wait_to_edit()
+    chat.type("/undo\r")
+    chat.wait_for(r"there is nothing to undo")
+    chat.wait_to_edit()
+    chat.type("\x04")
+    if chat.end() != 0:
+        sys.exit("the program did not outlive Ctrl-C in a question")
+
+
 def progress(pagefuse, model):
     """A model that takes its time to come is being read; the line is gone at the end. A pipe sees nothing of it."""
     slow = f"sleep 2; cat {model}/model.onnx"
@@ -135,6 +153,7 @@ def main():
     pagefuse, model, facts = sys.argv[1:]
     conversation(pagefuse, model, facts)
     interrupted_answer(pagefuse, model, facts)
+    interrupted_question(pagefuse, model)
     progress(pagefuse, model)
 
 

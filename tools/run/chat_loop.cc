@@ -37,6 +37,23 @@ constexpr std::string_view kHelp =
     "Ctrl-C ends an answer, Ctrl-D the program. A line that ends with \\ goes on in the next one, and\n"
     "a question that begins with / takes a blank before it.\n";
 
+absl::StatusOr<std::vector<int64_t>> Encode(const GenerateSetup& setup,
+                                            const Conversation& conversation) {
+  return setup.texts->EncodeChat(
+      {{"messages", conversation.messages()}, {"add_generation_prompt", true}}, std::time(nullptr));
+}
+
+// InvalidArgument where the context has no room for an answer behind these tokens.
+absl::StatusOr<Request> RequestOf(const GenerateFlags& flags, const GenerateSetup& setup,
+                                  std::vector<int64_t> prompt) {
+  const size_t length = prompt.size();
+  Request request = MakeRequest(flags, setup, std::move(prompt));
+  PF_ASSIGN_OR_RETURN(request.max_new_tokens,
+                      NewTokens(setup.folder.config, length, flags.max_new_tokens, kUsualAnswer));
+  PF_RETURN_IF_ERROR(FitIntoCache(flags, request));
+  return request;
+}
+
 class ChatLoop {
  public:
   ChatLoop(const GenerateFlags& flags, const GenerateSetup& setup, Decoder& decoder,
@@ -146,15 +163,9 @@ class ChatLoop {
   absl::Status Take(Conversation other) {
     Conversation asked = other;
     asked.Ask("?");
-    PF_RETURN_IF_ERROR(Encode(asked).status());
+    PF_RETURN_IF_ERROR(Encode(setup_, asked).status());
     conversation_ = std::move(other);
     return absl::OkStatus();
-  }
-
-  absl::StatusOr<std::vector<int64_t>> Encode(const Conversation& conversation) const {
-    return setup_.texts->EncodeChat(
-        {{"messages", conversation.messages()}, {"add_generation_prompt", true}},
-        std::time(nullptr));
   }
 
   absl::Status Turn(const std::string& question) {
@@ -171,8 +182,8 @@ class ChatLoop {
   std::optional<int64_t> Context() const {
     std::optional<int64_t> context = setup_.folder.config.max_positions;
     // The last token is never read again, and takes no room.
-    if (const auto capacity = decoder_.capacity()) {
-      context = std::min(context.value_or(*capacity + 1), *capacity + 1);
+    if (const int64_t capacity = flags_.engine.cache_tokens; capacity > 0) {
+      context = std::min(context.value_or(capacity + 1), capacity + 1);
     }
     return context;
   }
@@ -180,7 +191,7 @@ class ChatLoop {
   // The conversation as a request, without its oldest turns where the context has no room for an
   // answer behind all of them.
   absl::StatusOr<Request> Fit(Conversation& asked) const {
-    PF_ASSIGN_OR_RETURN(std::vector<int64_t> prompt, Encode(asked));
+    PF_ASSIGN_OR_RETURN(std::vector<int64_t> prompt, Encode(setup_, asked));
     const auto has_room = [&](int64_t share) {
       const std::optional<int64_t> context = Context();
       if (!context) return true;
@@ -191,14 +202,10 @@ class ChatLoop {
     if (!has_room(kLeastShare)) {
       while (!has_room(kFreedShare) && asked.DropOldest()) {
         ++dropped;
-        PF_ASSIGN_OR_RETURN(prompt, Encode(asked));
+        PF_ASSIGN_OR_RETURN(prompt, Encode(setup_, asked));
       }
     }
-    const size_t length = prompt.size();
-    Request request = MakeRequest(flags_, setup_, std::move(prompt));
-    PF_ASSIGN_OR_RETURN(request.max_new_tokens, NewTokens(setup_.folder.config, length,
-                                                          flags_.max_new_tokens, kUsualAnswer));
-    PF_RETURN_IF_ERROR(FitIntoCache(flags_, decoder_, request));
+    PF_ASSIGN_OR_RETURN(Request request, RequestOf(flags_, setup_, std::move(prompt)));
     if (dropped > 0) {
       Tell(StrCat("the conversation is at the end of its context of ", *Context(),
                   " tokens: dropped its oldest ", Turns(dropped)));
@@ -217,6 +224,7 @@ class ChatLoop {
       return goes_on && !InterruptCatcher::Take();
     });
     progress_.End();
+    InterruptCatcher::Take();  // what stopped a step has done its work
     PF_RETURN_IF_ERROR(completion.status());
     answers.Finish();
     std::cout << (answers.text(0).ends_with('\n') ? "" : "\n") << std::flush;
@@ -238,6 +246,18 @@ class ChatLoop {
 };
 
 }  // namespace
+
+absl::Status CheckChat(const GenerateFlags& flags, const GenerateSetup& setup) {
+  if (!setup.texts || !setup.texts->has_chat_template()) {
+    return absl::InvalidArgumentError(
+        "--chat: expected a folder with tokenizer.json and a chat template (chat_template.jinja, or in "
+        "tokenizer_config.json or chat_template.json, or --chat-template)");
+  }
+  Conversation shortest(flags.system);
+  shortest.Ask("?");
+  PF_ASSIGN_OR_RETURN(std::vector<int64_t> prompt, Encode(setup, shortest));
+  return RequestOf(flags, setup, std::move(prompt)).status();
+}
 
 absl::Status Chat(const GenerateFlags& flags, const GenerateSetup& setup, Decoder& decoder,
                   PrefillProgress& progress) {

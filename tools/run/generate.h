@@ -83,22 +83,23 @@ absl::StatusOr<GenerateSetup> OpenSetup(const GenerateFlags& flags);
 // text for another one.
 absl::Status TakeBytes(const GenerateFlags& flags, int64_t vocabulary, GenerateSetup& setup);
 // One for each prompt of the flags; text is one of bytes where there is no tokenizer. A prompt for
-// which the model has no positions is refused, and alone or with all others it is the status.
+// which the model has no positions, or --cache-tokens no room, is refused, and alone or with all others
+// it is the status.
 absl::StatusOr<std::vector<Request>> MakeRequests(const GenerateFlags& flags,
                                                   const GenerateSetup& setup);
 
-// The first reason where every request is refused; what is to be done for the others is worth while.
-absl::Status RefusalOfAll(const std::vector<Request>& requests);
-
 // Fewer new tokens where --cache-tokens leaves no room for them, unless a number was asked for; then
-// InvalidArgument.
-absl::Status FitIntoCache(const GenerateFlags& flags, const Decoder& decoder, Request& request);
+// InvalidArgument. What the last block may hold beyond that is known of a graph alone, and not counted.
+absl::Status FitIntoCache(const GenerateFlags& flags, Request& request);
 // On the error stream that the prompt begins with <bos> twice, if it does.
 void TellSecondBegin(const GenerateSetup& setup, std::span<const int64_t> prompt);
 // A request for the prompt with what the flags say.
 Request MakeRequest(const GenerateFlags& flags, const GenerateSetup& setup,
                     std::vector<int64_t> prompt);
 
+// What is known of a conversation before the graph is read: InvalidArgument where there is no template,
+// or no room for the shortest question and its answer.
+absl::Status CheckChat(const GenerateFlags& flags, const GenerateSetup& setup);
 // Talks over the terminal, or with the lines of a pipe, until the input ends.
 absl::Status Chat(const GenerateFlags& flags, const GenerateSetup& setup, Decoder& decoder,
                   PrefillProgress& progress);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "tools/cli/interrupt.h"
 #include "tools/cli/output.h"
 #include "tools/cli/verbosity.h"
 #include "tools/run/generate.h"
@@ -183,13 +184,29 @@ absl::StatusOr<std::unique_ptr<Decoder>> LoadDecoder(const GenerateFlags& flags,
   return decoder;
 }
 
-absl::Status Complete(const GenerateFlags& flags, const GenerateSetup& setup, Decoder& decoder,
-                      const std::vector<Request>& requests, std::optional<Model> kept) {
+size_t CountAnswers(const std::vector<Request>& requests) {
   size_t count = 0;
   for (const Request& request : requests) count += NumCompletions(request);
-  if (!flags.logits_out.empty() && count != 1) {
-    return absl::InvalidArgumentError(StrCat("--logits-out: expected one answer, got ", count));
+  return count;
+}
+
+// What is wrong with prompts and lengths is told before the graph is read. None for a conversation.
+absl::StatusOr<std::vector<Request>> RequestsOfFlags(const GenerateFlags& flags,
+                                                     const GenerateSetup& setup) {
+  std::vector<Request> requests;
+  if (flags.chat) {
+    PF_RETURN_IF_ERROR(CheckChat(flags, setup));
+    return requests;
   }
+  PF_ASSIGN_OR_RETURN(requests, MakeRequests(flags, setup));
+  const size_t count = CountAnswers(requests);
+  if (flags.logits_out.empty() || count == 1) return requests;
+  return absl::InvalidArgumentError(StrCat("--logits-out: expected one answer, got ", count));
+}
+
+absl::Status Complete(const GenerateFlags& flags, const GenerateSetup& setup, Decoder& decoder,
+                      const std::vector<Request>& requests, std::optional<Model> kept) {
+  const size_t count = CountAnswers(requests);
   const auto output = flags.json
                           ? (flags.stream ? Answers::Output::kJson : Answers::Output::kNothing)
                           : (count == 1 ? Answers::Output::kText : Answers::Output::kNothing);
@@ -238,6 +255,7 @@ absl::Status Complete(const GenerateFlags& flags, const GenerateSetup& setup, De
 absl::Status Generate(GenerateFlags flags) {
   PF_RETURN_IF_ERROR(CheckFlags(flags));
   PF_RETURN_IF_ERROR(CheckOutputs(flags));
+  PF_RETURN_IF_ERROR(CheckEngineOptions(flags.engine));
   PF_ASSIGN_OR_RETURN(flags.engine.session, MakeSessionOptions(flags.session));
   PF_RETURN_IF_ERROR(ReadCacheFlags(flags.cache, flags.engine.session.pipeline.options));
   flags.engine.kv_cache = flags.cache.format;
@@ -250,18 +268,13 @@ absl::Status Generate(GenerateFlags flags) {
     if (flags.profiling.wanted()) {
       log.Add(*step.session, step.decode ? "decode" : "prefill", step.start);
     }
+    // Between the pieces of a prompt; what has begun to come ends with its next token.
+    return !step.decode && InterruptCatcher::Pending()
+               ? absl::CancelledError("stopped before the answer: the question is taken back")
+               : absl::OkStatus();
   };
   PF_ASSIGN_OR_RETURN(GenerateSetup setup, OpenSetup(flags));
-  if (flags.chat && (!setup.texts || !setup.texts->has_chat_template())) {
-    return absl::InvalidArgumentError(
-        "--chat: expected a folder with tokenizer.json and a chat template (chat_template.jinja, or in "
-        "tokenizer_config.json or chat_template.json, or --chat-template)");
-  }
-  // What is wrong with prompts is told before the graph is read.
-  std::vector<Request> requests;
-  if (!flags.chat) {
-    PF_ASSIGN_OR_RETURN(requests, MakeRequests(flags, setup));
-  }
+  PF_ASSIGN_OR_RETURN(std::vector<Request> requests, RequestsOfFlags(flags, setup));
   std::optional<Model> kept;  // what is kept has its weights in memory
   PF_ASSIGN_OR_RETURN(auto decoder, LoadDecoder(flags, setup.folder.graph, kept));
   if (decoder->plain() && flags.logit_error) {
@@ -269,10 +282,6 @@ absl::Status Generate(GenerateFlags flags) {
         "--logit-error compares with an unquantised paged cache, and the graph could not be paged");
   }
   PF_RETURN_IF_ERROR(TakeBytes(flags, decoder->vocabulary(), setup));
-  for (Request& request : requests) {
-    if (request.refused.ok()) request.refused = FitIntoCache(flags, *decoder, request);
-  }
-  PF_RETURN_IF_ERROR(RefusalOfAll(requests));
   if (flags.chat) {
     PF_RETURN_IF_ERROR(Chat(flags, setup, *decoder, progress));
   } else {

@@ -18,11 +18,11 @@
 
 namespace pagefuse::tools {
 
-absl::Status FitIntoCache(const GenerateFlags& flags, const Decoder& decoder, Request& request) {
-  const std::optional<int64_t> capacity = decoder.capacity();
-  if (!capacity || request.max_new_tokens == 0) return absl::OkStatus();
+absl::Status FitIntoCache(const GenerateFlags& flags, Request& request) {
+  const int64_t capacity = flags.engine.cache_tokens;
+  if (capacity == 0 || request.max_new_tokens == 0) return absl::OkStatus();
   // The last token is never read again.
-  const int64_t room = *capacity + 1 - static_cast<int64_t>(request.prompt.size());
+  const int64_t room = capacity + 1 - static_cast<int64_t>(request.prompt.size());
   if (room >= request.max_new_tokens) return absl::OkStatus();
   const bool asked = flags.max_new_tokens || !request.forced.empty();
   if (room > 0 && !asked) {
@@ -32,13 +32,8 @@ absl::Status FitIntoCache(const GenerateFlags& flags, const Decoder& decoder, Re
   return absl::InvalidArgumentError(
       StrCat("a prompt of ", request.prompt.size(), " tokens",
              asked ? StrCat(" and ", request.max_new_tokens, " new ones") : "", ": expected ",
-             *capacity + (asked ? 1 : 0), " at most, for which the cache of --cache-tokens ",
-             flags.engine.cache_tokens, " has room"));
-}
-
-absl::Status RefusalOfAll(const std::vector<Request>& requests) {
-  const bool all = std::ranges::none_of(requests, [](const Request& r) { return r.refused.ok(); });
-  return all && !requests.empty() ? requests[0].refused : absl::OkStatus();
+             capacity + (asked ? 1 : 0), " at most, for which the cache of --cache-tokens ",
+             capacity, " has room"));
 }
 
 void TellSecondBegin(const GenerateSetup& setup, std::span<const int64_t> prompt) {
@@ -143,6 +138,12 @@ absl::StatusOr<std::vector<int64_t>> EncodeText(const GenerateFlags& flags,
                                  std::time(nullptr));
 }
 
+// The first reason where every request is refused; what is to be done for the others is worth while.
+absl::Status RefusalOfAll(const std::vector<Request>& requests) {
+  const bool all = std::ranges::none_of(requests, [](const Request& r) { return r.refused.ok(); });
+  return all && !requests.empty() ? requests[0].refused : absl::OkStatus();
+}
+
 // The one prompt is followed by these tokens, whatever the model prefers.
 absl::Status ForceTokens(const std::vector<int64_t>& ids, std::vector<Request>& requests) {
   if (requests.size() != 1) {
@@ -226,7 +227,9 @@ absl::StatusOr<std::vector<Request>> MakeRequests(const GenerateFlags& flags,
     const auto count = NewTokens(setup.folder.config, request.prompt.size(), flags.max_new_tokens,
                                  forced > 0 ? forced : kUsualTokens);
     request.refused = count.status();
-    if (count.ok()) request.max_new_tokens = *count;
+    if (!count.ok()) continue;
+    request.max_new_tokens = *count;
+    request.refused = FitIntoCache(flags, request);
   }
   PF_RETURN_IF_ERROR(RefusalOfAll(requests));
   return requests;

@@ -402,12 +402,9 @@ std::optional<double> IndexingAnalysis::Number(const Element& unresolved) {
     return taken->second;
   }
   if (const Tensor* tensor = ConstantOf(element.value)) {
+    // One of NaN is one.
     if (const auto one = ScalarNumber(*tensor)) return one;
-    const auto numbers = Numbers(*tensor, 1 << 20);
-    if (numbers && !numbers->empty() && IsFilledWith(*tensor, numbers->front())) {
-      return numbers->front();
-    }
-    return std::nullopt;
+    return FilledNumber(*tensor);
   }
   if (element.From("Cast")) {
     const auto number = Number(Operand(element, 0));
