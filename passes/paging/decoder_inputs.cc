@@ -288,6 +288,20 @@ absl::Status Assign(const Graph& graph, const Candidate& candidate, DecoderInput
   return absl::OkStatus();
 }
 
+// What hides keys and has a value for each new token, where keys are those of a past too, is a mask
+// only if it is called one: exporters name sizes carelessly, but not that.
+absl::Status CheckPadding(const DecoderInputs& found) {
+  const Value* padding = found.padding;
+  if (!padding || found.pasts.empty() || !padding->shape() || padding->shape()->rank() != 2 ||
+      IsNamed(padding, "mask") || IsNamed(padding, "padding") ||
+      !ProvablyEqual((*padding->shape())[1], found.sequence)) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(StrCat(
+      "input \"", padding->name(), "\" hides keys, as a mask does: expected a value for each ",
+      "key, those of the past among them, got ", padding->shape()->ToString()));
+}
+
 }  // namespace
 
 bool MayBeMask(const Value& input) {
@@ -324,6 +338,7 @@ absl::StatusOr<DecoderInputs> FindDecoderInputs(const Graph& graph,
   found.batch = (*found.tokens->shape())[0];
   found.sequence = (*found.tokens->shape())[1];
   PF_RETURN_IF_ERROR(CheckSizes(found));
+  PF_RETURN_IF_ERROR(CheckPadding(found));
   for (const Candidate& candidate : candidates) {
     if (candidate.input != found.tokens) PF_RETURN_IF_ERROR(Assign(graph, candidate, found));
   }

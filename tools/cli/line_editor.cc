@@ -60,7 +60,7 @@ struct LineEditor::State {
     return const_cast<char*>(Of(editor).continues ? kMore : kPrompt);  // which is read only
   }
   // The tab key: the rest of the one word that begins as the line does.
-  static unsigned char Complete(EditLine* editor, int) {
+  static unsigned char Complete(EditLine* editor, wint_t) {
     const LineInfo* info = el_line(editor);
     const std::string_view typed(info->buffer, info->cursor - info->buffer);
     std::string_view rest;
@@ -93,7 +93,8 @@ LineEditor::LineEditor(std::vector<std::string> words) {
   el_set(editor, EL_EDITOR, "emacs");
   el_set(editor, EL_HIST, history, state_->history);
   el_set(editor, EL_GETCFN, &ReadCharacter);
-  el_set(editor, EL_ADDFN, "complete-command", "completes a command", &State::Complete);
+  // The narrow form copies its texts and never frees them.
+  el_wset(editor, EL_ADDFN, L"complete-command", L"completes a command", &State::Complete);
   el_set(editor, EL_BIND, "^I", "complete-command", nullptr);
   el_set(editor, EL_BIND, "^R", "em-inc-search-prev", nullptr);
   el_source(editor, nullptr);
