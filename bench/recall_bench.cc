@@ -135,7 +135,8 @@ absl::StatusOr<std::vector<std::string>> FusedAnswers(const Options& bench,
   PF_ASSIGN_OR_RETURN(const WeightFormat format, FindWeightFormat(weights));
   UseWeights(format, options.session);
   options.max_sequences = 16;
-  options.share_prefixes = false;  // every prompt is computed
+  options.prefix_reuse = PrefixReuse::kOff;  // every prompt is computed
+  options.drafts = false;                    // and every token alone
   PF_ASSIGN_OR_RETURN(auto engine, Engine::Load(GraphOf(bench), options));
   std::vector<Request> requests;
   for (const Question& question : questions) {

@@ -8,7 +8,6 @@
 #include "pagefuse/base/progress.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
-#include "pagefuse/runtime/random.h"
 #include "pagefuse/runtime/verdict_store.h"
 
 namespace pagefuse {
@@ -197,28 +196,9 @@ absl::StatusOr<std::vector<Completion>> Decoder::Generate(const std::vector<Requ
   return completions;
 }
 
-absl::StatusOr<Completion> Decoder::Continue(const Request& request, int64_t room,
-                                             const OnToken& on_token) {
-  if (engine_ && !IsBeyond(request)) {
-    Request seeded = request;
-    if (!seeded.sampling.seed) seeded.sampling.seed = FreshSeed();
-    Completion come;
-    come.seed = *seeded.sampling.seed;
-    const auto on_new = [&](const NewToken& token) {
-      come.tokens.push_back(token.token);
-      if (token.logprobs) come.logprobs.push_back(*token.logprobs);
-      return !on_token || on_token(token);
-    };
-    auto whole = engine_->Continue(seeded, room, on_new);
-    come.error = whole.status();
-    if (!GoesOn(come)) return whole;
-    PF_RETURN_IF_ERROR(GoOn(seeded, 0, come, 0, on_token));
-    PF_RETURN_IF_ERROR(come.error);
-    return come;
+void Decoder::Reread(const std::function<bool()>& goes_on) {
+  while (engine_ && goes_on() && engine_->Step().tokens > 0) {
   }
-  PF_ASSIGN_OR_RETURN(std::vector<Completion> completions, Generate({request}, on_token));
-  PF_RETURN_IF_ERROR(completions[0].error);
-  return std::move(completions[0]);
 }
 
 absl::Status Decoder::WarmUp(const std::vector<Request>& requests) {

@@ -62,10 +62,10 @@ class Decoder {
   // where pages or options of them are asked for.
   absl::StatusOr<std::vector<Completion>> Generate(const std::vector<Request>& requests,
                                                    const OnToken& on_token = nullptr);
-  // Engine::Continue; a graph that is not paged computes the whole prompt.
-  absl::StatusOr<Completion> Continue(const Request& request, int64_t room,
-                                      const OnToken& on_token = nullptr);
   absl::Status WarmUp(const std::vector<Request>& requests);
+  // Reads answers of earlier calls, as a next turn will (EngineOptions::rereads), until none is left or
+  // `goes_on` says no between two steps. For a time in which nobody waits; no other call may run.
+  void Reread(const std::function<bool()>& goes_on);
 
  private:
   Decoder() = default;

@@ -7,8 +7,9 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/onnx/onnx_io.h"
+#include "pagefuse/ops/kernels/linalg/cpu_features.h"
+#include "pagefuse/runtime/cache_size.h"
 #include "pagefuse/runtime/engine_impl.h"
-#include "pagefuse/runtime/prefix_index.h"
 #include "pagefuse/runtime/runnable.h"
 
 namespace pagefuse {
@@ -16,13 +17,11 @@ namespace {
 
 constexpr int64_t kUsualSequences = 64;
 
-double Seconds(std::chrono::steady_clock::time_point since) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count();
-}
+// Rows of a step that take hardly longer than one: a product reads the weights as often.
+int64_t DraftRows() { return HasAmxBf16() ? 16 : 4; }
 
-bool IsFirstSample(const Progress& item, const std::vector<Progress>& progress) {
-  return &item == progress.data() || (&item)[-1].request != item.request;
-}
+// Of the memory that is left when the weights are there; the rest is for what steps compute.
+constexpr double kShareOfMemory = 0.6;
 
 }  // namespace
 
@@ -39,9 +38,16 @@ absl::Status CheckEngineOptions(const EngineOptions& options) {
         StrCat("engine: max_sequences: expected 1 to ", half,
                ", half of max_tokens_per_step, so that prompts have the rest, got ", sequences));
   }
-  if (options.cache_tokens >= 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      StrCat("engine: cache_tokens: expected 0 or more, got ", options.cache_tokens));
+  if (options.cache_tokens < 0) {
+    return absl::InvalidArgumentError(
+        StrCat("engine: cache_tokens: expected 0 or more, got ", options.cache_tokens));
+  }
+  if (options.cache_bytes < 0) {
+    return absl::InvalidArgumentError(
+        StrCat("engine: cache_bytes: expected 0 or more, got ", options.cache_bytes));
+  }
+  if (options.cache_bytes == 0 || options.cache_tokens == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError("engine: cache_bytes: expected none beside cache_tokens");
 }
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -67,6 +73,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::unique_ptr<PagedMode
   impl->max_sequences =
       options.max_sequences.value_or(std::min(kUsualSequences, options.max_tokens_per_step / 2));
   impl->model = std::move(model);
+  PF_RETURN_IF_ERROR(impl->MakeCache());
   impl->stats.cache_bytes_per_token = impl->model->layout().bytes_per_token();
   impl->stats.cache_bytes_per_sequence = impl->model->layout().bytes_per_sequence();
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
@@ -79,133 +86,78 @@ absl::Status Engine::Impl::Check(const Request& request) const {
   PF_RETURN_IF_ERROR(model->CheckTokens(request.prompt));
   PF_RETURN_IF_ERROR(model->CheckTokens(request.forced));
   if (request.max_new_tokens == 0) return absl::OkStatus();
-  return model->CheckRoom(tokens, options.max_tokens_per_step, options.cache_tokens);
+  return model->CheckRoom(tokens, options.max_tokens_per_step);
 }
 
-std::vector<Progress> Engine::Impl::Begin(const std::vector<Request>& requests) const {
-  return pagefuse::Begin(requests, [this](const Request& request) { return Check(request); });
+absl::Status Engine::Impl::MakeCache() {
+  if (options.cache_bytes > 0 || options.cache_tokens > 0) return MakeCacheOf(options.cache_bytes);
+  // A machine may promise less memory than it has.
+  constexpr int64_t kLeast = int64_t{1} << 20;
+  const MemoryBudget& memory = *model->session().memory();
+  auto bytes =
+      static_cast<int64_t>(kShareOfMemory * static_cast<double>(memory.limit() - memory.used()));
+  absl::Status made = MakeCacheOf(bytes);
+  while (absl::IsResourceExhausted(made) && bytes > kLeast) made = MakeCacheOf(bytes /= 2);
+  return made;
 }
 
-// Room for the longest requests that may run at once, or for what the options say.
-absl::Status Engine::Impl::MakeCache(const std::vector<Request>& requests) {
-  kept.clear();  // their cache goes
-  kept_room = 0;
-  std::vector<int64_t> lengths;
+absl::Status Engine::Impl::MakeCacheOf(int64_t bytes) {
+  const std::vector<int64_t> blocks =
+      BlocksOf(model->layout(), {.tokens = options.cache_tokens,
+                                 .bytes = bytes,
+                                 .max_sequences = max_sequences,
+                                 .step_tokens = options.max_tokens_per_step});
+  PF_RETURN_IF_ERROR(model->ReserveBlocks(
+      blocks, {.keep = Drafts::kMost, .keeps_texts = options.prefix_reuse != PrefixReuse::kOff}));
+  scheduler = std::make_unique<Scheduler>(
+      &model->cache(), Scheduler::Options{.max_tokens_per_step = options.max_tokens_per_step,
+                                          .max_sequences = max_sequences,
+                                          .max_draft_rows = options.drafts ? DraftRows() : 0});
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Completion>> Engine::Impl::Run(const std::vector<Request>& requests,
+                                                          const OnToken& on_token, bool shares) {
+  std::vector<Completion> completions;
+  size_t left = 0;
   for (const Request& request : requests) {
-    if (!Check(request).ok()) continue;
-    lengths.insert(lengths.end(), request.samples, TokensToRun(request));
+    completions.resize(completions.size() + NumCompletions(request));
   }
-  std::sort(lengths.rbegin(), lengths.rend());
-  if (static_cast<int64_t>(lengths.size()) > max_sequences) {
-    lengths.resize(max_sequences);
-  }
-  return model->Reserve(lengths, options.max_tokens_per_step, options.cache_tokens);
-}
-
-absl::StatusOr<Tensor> Engine::Impl::RunStep(const Scheduler::Step& step,
-                                             const std::vector<const Progress*>& progress) {
-  std::vector<int64_t> input_ids;
-  for (const Scheduler::Work& work : step.work) {
-    auto first = progress[work.request]->tokens.begin() + work.first_token;
-    input_ids.insert(input_ids.end(), first, first + work.num_tokens);
-  }
-  return RunTokens(input_ids, step.metadata);
-}
-
-absl::StatusOr<Tensor> Engine::Impl::RunTokens(const std::vector<int64_t>& input_ids,
-                                               const StepMetadata& metadata) {
-  const auto start = std::chrono::steady_clock::now();
-  PF_ASSIGN_OR_RETURN(Tensor logits, model->Run(input_ids, metadata));
-  if (logits.dims().back() == 0) {
-    return absl::FailedPreconditionError("engine: logits: expected at least one column, got none");
-  }
-  const double seconds = Seconds(start);
-  const auto tokens = static_cast<int64_t>(input_ids.size());
-  ++stats.steps;
-  const bool decode = input_ids.size() == metadata.seq_lens.size();
-  (decode ? stats.decode_seconds : stats.prefill_seconds) += seconds;
-  (decode ? stats.decode_tokens : stats.prefill_tokens) += tokens;
-  stats.peak_blocks = std::max(stats.peak_blocks, model->cache().blocks_in_use());
-  if (options.on_step) {
-    PF_RETURN_IF_ERROR(options.on_step({&model->session(), decode, tokens, start, seconds}));
-  }
-  return logits;
-}
-
-void Engine::Impl::Take(const Request& request, std::span<const float> logits, Progress& progress,
-                        size_t index, const OnToken& on_token) {
-  AddToken(request, logits, progress, index, on_token);
-  if (progress.done || model->Runs(progress.tokens.back())) return;
-  Completion& completion = progress.completion;
-  const absl::Status why = model->CheckTokens({&progress.tokens.back(), 1});
-  completion.error = absl::FailedPreconditionError(
-      StrCat("new token ", completion.tokens.size() - 1, ": ", StdView(why.message())));
-  completion.finish = FinishReason::kFailed;
-  progress.done = true;
-}
-
-absl::Status Engine::Impl::RunAll(const std::vector<Request>& requests,
-                                  std::vector<Progress>& progress, const OnToken& on_token) {
-  Scheduler scheduler(&model->cache(), {.max_tokens_per_step = options.max_tokens_per_step,
-                                        .max_sequences = max_sequences});
-  std::vector<Progress*> scheduled;  // by the scheduler's index: the other samples come in later
-  std::vector<const Progress*> tokens_of;
-  const auto add = [&](Progress& item) {
-    scheduled.push_back(&item);
-    tokens_of.push_back(&item);
-  };
-  const auto take = [&](size_t index, std::span<const float> logits) {
-    Progress& item = *scheduled[index];
-    const size_t completion = &item - progress.data();
-    Take(requests[item.request], logits, item, completion, on_token);
-    if (item.completion.error.ok()) scheduler.AddToken(index);
-  };
-  PrefixIndex prefixes;
-  for (size_t i = 0; i < progress.size(); i += NumCompletions(requests[progress[i].request])) {
-    if (progress[i].done) continue;  // refused, or without new tokens
-    const std::vector<int64_t>& tokens = progress[i].tokens;
-    scheduler.Add(static_cast<int64_t>(tokens.size()),
-                  options.share_prefixes ? prefixes.Add(tokens) : std::nullopt);
-    add(progress[i]);
-  }
-  while (!scheduler.done()) {
-    PF_ASSIGN_OR_RETURN(Scheduler::Step step, scheduler.Next());
-    PF_ASSIGN_OR_RETURN(Tensor logits, RunStep(step, tokens_of));
-    const int64_t vocabulary = logits.dims().back();
-    int64_t row = 0;
-    for (const Scheduler::Work& work : step.work) {
-      if (!work.last) continue;
-      const auto values = logits.values<float>().subspan(row++ * vocabulary, vocabulary);
-      std::vector<size_t> indices = {work.request};
-      // The first token of the first sample: the prompt is computed, the others go on from here.
-      Progress* first = scheduled[indices[0]];
-      const bool forks = first->completion.tokens.empty() && IsFirstSample(*first, progress);
-      for (int64_t sample = 1; forks && sample < requests[first->request].samples; ++sample) {
-        PF_ASSIGN_OR_RETURN(indices.emplace_back(), scheduler.Fork(indices[0]));
-        add(first[sample]);
-      }
-      for (size_t index : indices) take(index, values);
-      for (size_t index : indices) {
-        if (scheduled[index]->done) scheduler.Finish(index);
-      }
+  size_t place = 0;
+  for (size_t i = 0; i < requests.size(); place += NumCompletions(requests[i]), ++i) {
+    Sink sink;
+    if (on_token) {
+      sink.on_token = [&on_token, place](const NewToken& token) {
+        return on_token({place + token.completion, token.token, token.logprobs});
+      };
+    }
+    sink.on_done = [&completions, &left, place, i](int64_t sample, Completion completion) {
+      completion.request = i;
+      completions[place + sample] = std::move(completion);
+      --left;
+    };
+    const auto count = static_cast<size_t>(NumCompletions(requests[i]));
+    const auto id = Submit(requests[i], std::move(sink), shares);
+    left += id.ok() ? count : 0;
+    for (size_t sample = 0; sample < count && !id.ok(); ++sample) {
+      completions[place + sample].request = i;
+      completions[place + sample].finish = FinishReason::kRefused;
+      completions[place + sample].error = id.status();
     }
   }
-  stats.shared_tokens += scheduler.shared_tokens();
-  return absl::OkStatus();
+  stopped = absl::OkStatus();
+  while (left > 0 && stopped.ok()) Step();
+  if (stopped.ok()) return completions;
+  while (!active.empty()) End(active.begin()->first, FinishReason::kCancelled, stopped);
+  return stopped;
 }
 
 absl::StatusOr<std::vector<Completion>> Engine::Generate(const std::vector<Request>& requests,
                                                          const OnToken& on_token) {
-  std::vector<Progress> progress = impl_->Begin(requests);
-  if (std::ranges::any_of(progress, [](const Progress& item) { return !item.done; })) {
-    PF_RETURN_IF_ERROR(impl_->MakeCache(requests));
-    PF_RETURN_IF_ERROR(impl_->RunAll(requests, progress, on_token));
-  }
-  return Completions(std::move(progress));
+  return impl_->Run(requests, on_token, impl_->options.prefix_reuse != PrefixReuse::kOff);
 }
 
 absl::Status Engine::WarmUp(const std::vector<Request>& requests) {
-  PF_RETURN_IF_ERROR(impl_->MakeCache(requests));
   std::vector<Request> shorter = requests;
   std::erase_if(shorter, [this](const Request& request) { return !impl_->Check(request).ok(); });
   for (Request& request : shorter) {
@@ -216,8 +168,8 @@ absl::Status Engine::WarmUp(const std::vector<Request>& requests) {
   const auto on_step = std::exchange(impl_->options.on_step, nullptr);
   absl::Status status;
   for (int run = 0; run < 2 && status.ok(); ++run) {
-    std::vector<Progress> progress = impl_->Begin(shorter);
-    status = impl_->RunAll(shorter, progress, nullptr);
+    const auto completions = impl_->Run(shorter, nullptr, /*shares=*/false);
+    status = completions.ok() ? FirstError(*completions) : completions.status();
   }
   impl_->stats = stats;
   impl_->options.on_step = on_step;
@@ -230,10 +182,7 @@ bool Engine::Runs(int64_t token) const { return impl_->model->Runs(token); }
 bool Engine::runs_all_tokens() const { return impl_->model->runs_all_tokens(); }
 int64_t Engine::NextThatRuns(int64_t token) const { return impl_->model->NextThatRuns(token); }
 
-std::optional<int64_t> Engine::capacity() const {
-  if (impl_->options.cache_tokens == 0) return std::nullopt;
-  return impl_->model->Capacity(impl_->options.cache_tokens);
-}
+std::optional<int64_t> Engine::capacity() const { return impl_->model->Capacity(); }
 
 const Session& Engine::session() const { return impl_->model->session(); }
 const PagedCache& Engine::cache() const { return impl_->model->cache(); }

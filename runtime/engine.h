@@ -27,8 +27,15 @@ struct EngineStep {
   const Session* session;  // its Profile() is this step's
   bool decode;             // one token a sequence
   int64_t tokens;
+  int64_t shared_tokens;  // of prompts that begin with it, which the cache knew
   std::chrono::steady_clock::time_point start;
   double seconds;
+};
+
+enum class PrefixReuse {
+  kOff,
+  kExact,  // tokens that were read: answers have the same bits as without
+  kAll,    // also tokens that were written; their rows have sums in another order than read ones
 };
 
 struct EngineOptions {
@@ -40,10 +47,21 @@ struct EngineOptions {
       512;  // token budget, at least 4: prompts longer than what is left are prefilled in pieces
   // At most half of max_tokens_per_step, so that prompts have the rest; nullopt: 64 or that half.
   std::optional<int64_t> max_sequences = {};
-  int64_t cache_tokens =
-      0;  // tokens that groups without a window can hold in all; 0: what the requests need
-  bool share_prefixes = true;  // what prompts begin with alike is computed once
-  // Called after every step; an error ends the call that made the step, and is its own. May be null.
+  // The cache is made once, of so many tokens that groups without a window can hold in all, or of so
+  // many bytes; 0: of 60 % of the memory that is left when the weights are there. Pages of memory are
+  // taken as they are first used.
+  int64_t cache_tokens = 0;
+  int64_t cache_bytes = 0;
+  // What texts begin with alike is computed once, in one call or in several.
+  PrefixReuse prefix_reuse = PrefixReuse::kExact;
+  // While nothing else is there to do, answers are read into the cache, as a next turn will read them.
+  bool rereads = true;
+  // Guesses of next tokens are run with them, where the text repeats itself (Drafts).
+  bool drafts = true;
+  // What a step with pieces of prompts may take while others decode, by the speed of those before.
+  double step_seconds = 0.2;
+  // Called after every step; an error ends the requests of the step, as one that failed, and a
+  // Generate, whose own it is. May be null.
   std::function<absl::Status(const EngineStep&)> on_step = nullptr;
 };
 
@@ -53,8 +71,10 @@ absl::Status CheckEngineOptions(const EngineOptions& options);
 struct EngineStats {
   int64_t steps = 0;
   int64_t prefill_tokens = 0;
-  int64_t shared_tokens = 0;  // of prompts that begin alike, computed for one of them
+  int64_t shared_tokens = 0;  // of prompts, which earlier ones began with
   int64_t decode_tokens = 0;
+  int64_t draft_tokens = 0;  // that were guessed, and
+  int64_t drafts_right = 0;  // of these in decode_tokens
   double prefill_seconds = 0;
   double decode_seconds = 0;
   int64_t cache_bytes_per_token = 0;     // by which a sequence grows with each, scales included
@@ -62,9 +82,26 @@ struct EngineStats {
   int64_t peak_blocks = 0;
 };
 
-// Runs requests to the end with continuous batching: decode first, then pieces of prompts within the
-// token budget. Prompts that begin alike share the cache of it. Requests never change each other's
-// results. Not thread-safe.
+using RequestId = int64_t;
+
+// What a request is told, by the thread that steps the engine. It must not block; one that throws ends
+// its request alone, as failed.
+struct Sink {
+  OnToken on_token = nullptr;  // NewToken::completion is the sample; may be null
+  // Each of the samples, in any order: `sample` is its place.
+  std::function<void(int64_t sample, Completion)> on_done = nullptr;  // may be null
+};
+
+// What a step did.
+struct StepReport {
+  int64_t tokens = 0;                // 0: nothing was there to do
+  int64_t running = 0, waiting = 0;  // requests after it, of those that may run at once
+  bool rereads = false;              // an answer, which nobody waits for
+};
+
+// Takes requests at any time and runs them with continuous batching, one step after another (see
+// Scheduler). Requests never change each other's results. The cache and what it knows of earlier
+// texts stay. Submit and Cancel may be called by any thread at any time, all others by one.
 class Engine {
  public:
   static absl::StatusOr<std::unique_ptr<Engine>> Load(const std::string& path,
@@ -75,19 +112,22 @@ class Engine {
                                                         const EngineOptions& options);
   ~Engine();
 
-  // Generates all samples of all requests; completions in their order. A request that CheckRequest
-  // refuses (InvalidArgument), or that alone does not fit in the cache (ResourceExhausted), ends before
-  // any step with FinishReason::kRefused, and logits that are no numbers end a completion; the others
-  // are as without them. On return no block is in use, whatever happened. `on_token` may be null.
+  // A request that runs with the next steps. Refused at once, with nothing told to the sink:
+  // InvalidArgument as CheckRequest, ResourceExhausted if it alone does not fit in the cache.
+  absl::StatusOr<RequestId> Submit(Request request, Sink sink);
+  // Ends what is left of a request, as kCancelled, when the step that runs is done, or in the next
+  // call of Step. Nothing if it is not there any more.
+  void Cancel(RequestId id);
+  // Runs one step, if there is work. A step that fails gives back what it took and ends the requests
+  // that it ran, as kFailed; others go on.
+  StepReport Step();
+
+  // Generates all samples of all requests; completions in their order. Submit of all, and Step until
+  // they are done. A request that is refused ends with FinishReason::kRefused, and logits that are no
+  // numbers end a completion; the others are as without them. On return no block is held, whatever
+  // happened. `on_token` may be null.
   absl::StatusOr<std::vector<Completion>> Generate(const std::vector<Request>& requests,
                                                    const OnToken& on_token = nullptr);
-
-  // As Generate of one request with one sample, over a cache that is kept from call to call: what
-  // the prompt has in common with the last prompt, or with that and its answer, is not computed
-  // again. `room`: tokens that the whole text may come to, for which the cache is made. What refuses
-  // or ends the completion is the status; where that is Cancelled, of on_step, what was kept stays.
-  absl::StatusOr<Completion> Continue(const Request& request, int64_t room,
-                                      const OnToken& on_token = nullptr);
 
   // Makes a Generate of requests like these (their number, the lengths of their prompts, their
   // max_new_tokens) cost as much the first time as later: see Session::WarmUp. Prefills them twice.
@@ -95,8 +135,7 @@ class Engine {
   // nothing.
   absl::Status WarmUp(const std::vector<Request>& requests);
 
-  // Tokens of one text that fit into what EngineOptions::cache_tokens gives; nullopt where the cache
-  // is made for what the requests need.
+  // Tokens of one text that fit into the cache; nullopt where no group keeps all rows.
   std::optional<int64_t> capacity() const;
   // PagedModel::max_tokens: a request that runs more is refused.
   std::optional<int64_t> max_tokens() const;

@@ -2,9 +2,15 @@
 // The parts of an engine, private to engine*.cc.
 #pragma once
 
+#include <deque>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <span>
+#include <string>
 #include <vector>
+
+#include "absl/container/flat_hash_map.h"
 
 #include "pagefuse/runtime/engine.h"
 #include "pagefuse/runtime/paged_model.h"
@@ -13,42 +19,75 @@
 namespace pagefuse {
 
 struct Engine::Impl {
+  // A request that is not done.
+  struct Active {
+    RequestId id = 0;
+    Request request;
+    Sink sink;
+    bool shares = true;
+    bool rereads = false;           // of the engine's own, for nobody
+    std::vector<Drafts> drafts;     // of the samples
+    std::vector<Progress> samples;  // never resized: the scheduler looks at their tokens
+    std::vector<size_t>
+        numbers;       // the scheduler's, of the samples that run: the first alone, then all
+    int64_t left = 0;  // samples that are not done
+  };
+  // Of one sample, by the scheduler's number.
+  struct Owner {
+    Active* active;
+    size_t sample;
+  };
+
   EngineOptions options;
   std::unique_ptr<PagedModel> model;
+  std::unique_ptr<Scheduler> scheduler;
   EngineStats stats;
-
-  // Texts whose cache is kept for Continue: the last prompt, and the last answer behind it.
-  struct Kept {
-    std::vector<int64_t> tokens;  // those in the cache
-    SequenceId sequence;
-  };
-  std::vector<Kept> kept;
   int64_t max_sequences = 1;  // of a step
-  int64_t kept_room = 0;      // tokens that the cache was made for
+
+  std::mutex mutex;  // of what other threads bring
+  std::vector<std::unique_ptr<Active>> submitted;
+  std::vector<RequestId> cancelled;
+  RequestId next_id = 0;
+
+  std::map<RequestId, std::unique_ptr<Active>> active;
+  absl::flat_hash_map<size_t, Owner> owners;
+  absl::Status stopped;  // by on_step
+
+  // Answers to be read while nothing else is there to do, newest last.
+  struct Answer {
+    std::vector<int64_t> tokens;
+    std::string salt;
+  };
+  std::deque<Answer> answers;
+  int64_t step_shared = 0;            // EngineStep::shared_tokens of the step that is planned
+  double read_tokens_per_second = 0;  // of the last steps with pieces of prompts; 0: not known
 
   // Why a request is refused before any step.
   absl::Status Check(const Request& request) const;
-  std::vector<Progress> Begin(const std::vector<Request>& requests) const;
-  // For the requests that are not refused.
-  absl::Status MakeCache(const std::vector<Request>& requests);
-  absl::StatusOr<Tensor> RunStep(const Scheduler::Step& step,
-                                 const std::vector<const Progress*>& progress);
-  absl::StatusOr<Tensor> RunTokens(const std::vector<int64_t>& input_ids,
-                                   const StepMetadata& metadata);
-  absl::Status RunAll(const std::vector<Request>& requests, std::vector<Progress>& progress,
-                      const OnToken& on_token);
+  absl::Status MakeCache();
+  absl::Status MakeCacheOf(int64_t bytes);
+  absl::StatusOr<RequestId> Submit(Request request, Sink sink, bool shares);
+  absl::StatusOr<std::vector<Completion>> Run(const std::vector<Request>& requests,
+                                              const OnToken& on_token, bool shares);
 
-  // AddToken; ends a completion that goes on with a token that the paged graph does not run.
-  void Take(const Request& request, std::span<const float> logits, Progress& progress, size_t index,
-            const OnToken& on_token);
-
-  absl::Status MakeRoom(const Request& request, int64_t room);
-  absl::StatusOr<Kept> GoOnFrom(const std::vector<int64_t>& prompt);
-  absl::StatusOr<Tensor> Append(Kept& text, const std::vector<int64_t>& tokens, bool wants_logits);
-  absl::Status Answer(const Request& request, Kept& text, Progress& progress,
-                      const OnToken& on_token);
-  void Drop(const Kept& text) { model->cache().Remove(text.sequence); }
-  void DropAll();
+  void TakeSubmitted();
+  void TakeCancelled();
+  void Add(std::unique_ptr<Active> item);
+  void EndRereading();
+  bool Reread();
+  absl::StatusOr<Scheduler::Step> Plan();
+  StepReport Step();
+  absl::StatusOr<Tensor> RunStep(const Scheduler::Step& step);
+  // The logits [1 + drafts, V] behind the newest token of a request, and behind each draft.
+  void TakeLogits(const Scheduler::Work& work, std::span<const float> logits, int64_t vocabulary);
+  void TakeDrafts(const Scheduler::Work& work, std::span<const float> logits, int64_t vocabulary);
+  std::vector<size_t> ForkSamples(Active& item);
+  // Adds a token; ends a completion that goes on with a token that the paged graph does not run.
+  void TakeToken(Active& item, size_t sample, std::span<const float> logits);
+  // Ends what is not done of a request, or one sample of it.
+  void End(RequestId id, FinishReason finish, const absl::Status& error);
+  void EndSample(Active& item, size_t sample);
+  void RemoveIfDone(RequestId id);
 };
 
 }  // namespace pagefuse

@@ -5,6 +5,8 @@
 #include <limits>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 
 #include "pagefuse/base/status_macros.h"
@@ -14,19 +16,6 @@ namespace {
 
 int64_t BlocksFor(int64_t rows, int64_t block_size) {
   return rows / block_size + (rows % block_size != 0 ? 1 : 0);
-}
-
-// The first row that a token at `position` or later can still see.
-int64_t FirstVisible(const CacheGroup& group, int64_t position) {
-  if (group.sliding_window == 0) return 0;
-  return std::max<int64_t>(0, position - group.sliding_window + 1);
-}
-
-// The same in a sequence of that length: a state is read by the tokens that close windows only.
-int64_t FirstNeeded(const CacheGroup& group, int64_t length) {
-  if (group.kind != CacheKind::kState) return FirstVisible(group, length);
-  const int64_t last = length / group.ratio * group.ratio + group.ratio - 1;
-  return FirstVisible(group, last);
 }
 
 // The length after so many tokens more, or the largest there is.
@@ -43,6 +32,7 @@ PagedCache::PagedCache(std::vector<CacheGroup> groups, const Options& options)
   for (const CacheGroup& group : groups_) {
     pools_.emplace_back(BlockPool::Options{.num_blocks = group.num_blocks});
   }
+  if (options_.keeps_texts) tree_ = std::make_unique<PrefixTree>(groups_, &pools_, options_.tree);
 }
 
 SequenceId PagedCache::AddSequence() {
@@ -50,6 +40,25 @@ SequenceId PagedCache::AddSequence() {
   sequence.blocks.resize(groups_.size());
   sequence.freed.assign(groups_.size(), 0);
   return next_id_++;
+}
+
+SequenceId PagedCache::AddSequence(const PrefixTree::Hit& hit) {
+  const SequenceId id = AddSequence();
+  if (hit.node == nullptr) return id;
+  Sequence& sequence = sequences_[id];
+  sequence.length = hit.length;
+  sequence.published = hit.node;
+  tree_->Hold(hit.node);
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    std::vector<int32_t>& blocks = sequence.blocks[g];
+    blocks = tree_->Blocks(static_cast<int>(g), hit.node);
+    for (const int32_t block : blocks) {
+      if (block >= 0) pools_[g].AddReference(block);
+    }
+    const auto first = std::ranges::find_if(blocks, [](int32_t block) { return block >= 0; });
+    sequence.freed[g] = first - blocks.begin();
+  }
+  return id;
 }
 
 absl::StatusOr<SequenceId> PagedCache::Fork(SequenceId parent) {
@@ -61,13 +70,14 @@ absl::StatusOr<SequenceId> PagedCache::Fork(SequenceId parent) {
       if (block >= 0) pools_[g].AddReference(block);
     }
   }
+  if (tree_) tree_->Hold(copy.published);
   sequences_[next_id_] = copy;
   return next_id_++;
 }
 
 // A row is held if its block is; rows of no block are none.
 bool PagedCache::HoldsRows(int group, const Sequence& sequence, int64_t length) const {
-  const int64_t first = FirstNeeded(groups_[group], length);
+  const int64_t first = groups_[group].FirstNeeded(length);
   if (first >= groups_[group].RowsOf(length)) return true;
   return first / groups_[group].block_size >= sequence.freed[group];
 }
@@ -93,7 +103,7 @@ absl::Status PagedCache::CheckHeld(SequenceId sequence, int64_t length) const {
     if (HoldsRows(g, it->second, length)) continue;
     return absl::FailedPreconditionError(absl::StrCat(
         "sequence ", sequence, " of ", it->second.length, " tokens, back to ", length,
-        ": expected row ", FirstNeeded(groups_[g], length), " of cache group \"", groups_[g].name,
+        ": expected row ", groups_[g].FirstNeeded(length), " of cache group \"", groups_[g].name,
         "\", got rows from ", it->second.freed[g] * groups_[g].block_size, " on"));
   }
   return absl::OkStatus();
@@ -108,10 +118,18 @@ absl::StatusOr<SequenceId> PagedCache::ForkAt(SequenceId parent, int64_t length)
 
 absl::Status PagedCache::Return(SequenceId sequence, int64_t length) {
   PF_RETURN_IF_ERROR(CheckHeld(sequence, length));
-  Sequence& state = sequences_[sequence];
-  for (int g = 0; g < static_cast<int>(groups_.size()); ++g) ReturnRows(g, state, length);
-  state.length = length;
+  ReturnTo(sequences_[sequence], length);
   return absl::OkStatus();
+}
+
+void PagedCache::ReturnTo(Sequence& sequence, int64_t length) {
+  for (int g = 0; g < static_cast<int>(groups_.size()); ++g) ReturnRows(g, sequence, length);
+  sequence.length = length;
+  if (tree_ == nullptr) return;
+  PrefixTree::Node* published = tree_->Up(sequence.published, length);
+  tree_->Hold(published);
+  tree_->Release(sequence.published);
+  sequence.published = published;
 }
 
 void PagedCache::ReturnRows(int group, Sequence& sequence, int64_t length) {
@@ -136,6 +154,7 @@ void PagedCache::Remove(SequenceId sequence) {
       if (block >= 0) pools_[g].Release(block);
     }
   }
+  if (tree_) tree_->Release(it->second.published);
   sequences_.erase(it);
 }
 
@@ -165,32 +184,64 @@ int32_t PagedCache::SharedTail(int group, const Sequence& sequence, int64_t num_
       first >= static_cast<int64_t>(blocks.size()) || blocks[first] < 0) {
     return -1;
   }
-  return pools_[group].references(blocks[first]) > 1 ? blocks[first] : -1;
+  const BlockPool& pool = pools_[group];
+  const bool shared = pool.references(blocks[first]) > 1 || pool.kept(blocks[first]);
+  return shared ? blocks[first] : -1;
 }
 
-bool PagedCache::CanAppend(const std::vector<StepEntry>& entries) const {
-  for (int g = 0; g < static_cast<int>(groups_.size()); ++g) {
-    int64_t needed = 0;
-    std::map<int32_t, int> writers;  // of shared blocks
-    for (const StepEntry& entry : entries) {
-      auto it = sequences_.find(entry.sequence);
-      if (it == sequences_.end()) return false;
-      needed += NewBlocks(g, it->second, entry.num_tokens);
-      const int32_t shared = SharedTail(g, it->second, entry.num_tokens);
-      if (shared >= 0) ++writers[shared];
-    }
-    // Each writer gets a copy of its own, but for one that nobody shares the block with any more.
-    for (const auto& [block, count] : writers) {
-      needed += std::min(count, pools_[g].references(block) - 1);
-    }
-    if (needed > pools_[g].num_free()) return false;
+// Of a shared block, for so many sequences that write to it: each gets one of its own, but for one
+// that nobody shares it with any more.
+int64_t PagedCache::Room::Copies(int group, int32_t shared, int writers) const {
+  const BlockPool& pool = cache_.pools_[group];
+  if (shared < 0 || writers == 0) return 0;
+  return pool.kept(shared) ? writers : std::min(writers, pool.references(shared) - 1);
+}
+
+bool PagedCache::Room::Take(const StepEntry& entry) {
+  const auto it = cache_.sequences_.find(entry.sequence);
+  if (it == cache_.sequences_.end()) return false;
+  const auto count = static_cast<int>(cache_.groups_.size());
+  absl::InlinedVector<int64_t, 8> needed(count);
+  absl::InlinedVector<int32_t, 8> shared(count);
+  for (int g = 0; g < count; ++g) {
+    shared[g] = cache_.SharedTail(g, it->second, entry.num_tokens);
+    const auto writer = writers_[g].find(shared[g]);
+    const int writers = writer == writers_[g].end() ? 0 : writer->second;
+    needed[g] = cache_.NewBlocks(g, it->second, entry.num_tokens) +
+                Copies(g, shared[g], writers + 1) - Copies(g, shared[g], writers);
+    if (taken_[g] + needed[g] > cache_.Available(g)) return false;
+  }
+  for (int g = 0; g < count; ++g) {
+    taken_[g] += needed[g];
+    if (shared[g] >= 0) ++writers_[g][shared[g]];
   }
   return true;
 }
 
+bool PagedCache::CanAppend(const std::vector<StepEntry>& entries) const {
+  Room room(*this);
+  return std::ranges::all_of(entries, [&](const StepEntry& entry) { return room.Take(entry); });
+}
+
+int64_t PagedCache::BlocksToGrow(int group, SequenceId sequence, int64_t length,
+                                 int64_t step_tokens) const {
+  const CacheGroup& layers = groups_[group];
+  const auto it = sequences_.find(sequence);
+  int64_t held = 0, freed = 0;
+  if (it != sequences_.end()) {
+    held = static_cast<int64_t>(it->second.blocks[group].size());
+    freed = it->second.freed[group];
+  }
+  const int64_t needed = BlocksFor(layers.RowsOf(length), layers.block_size) - held;
+  if (layers.sliding_window == 0) return std::max<int64_t>(needed, 0);
+  // The window, the step's own tokens, and one block cut at either end.
+  const int64_t most = BlocksFor(layers.sliding_window + step_tokens, layers.block_size) + 2;
+  return std::max<int64_t>(std::min(needed, most - (held - freed)), 0);
+}
+
 absl::Status PagedCache::CheckEntries(const std::vector<StepEntry>& entries) const {
-  for (size_t i = 0; i < entries.size(); ++i) {
-    const StepEntry& entry = entries[i];
+  absl::flat_hash_set<SequenceId> seen;
+  for (const StepEntry& entry : entries) {
     if (!sequences_.contains(entry.sequence)) {
       return absl::NotFoundError(absl::StrCat("no sequence ", entry.sequence));
     }
@@ -198,11 +249,9 @@ absl::Status PagedCache::CheckEntries(const std::vector<StepEntry>& entries) con
       return absl::InvalidArgumentError(
           absl::StrCat("sequence ", entry.sequence, ": ", entry.num_tokens, " tokens to append"));
     }
-    for (size_t j = 0; j < i; ++j) {
-      if (entries[j].sequence == entry.sequence) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("sequence ", entry.sequence, " occurs twice in one step"));
-      }
+    if (!seen.insert(entry.sequence).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("sequence ", entry.sequence, " occurs twice in one step"));
     }
   }
   if (!CanAppend(entries)) {
@@ -212,12 +261,35 @@ absl::Status PagedCache::CheckEntries(const std::vector<StepEntry>& entries) con
 }
 
 absl::StatusOr<StepMetadata> PagedCache::Append(const std::vector<StepEntry>& entries) {
+  PF_ASSIGN_OR_RETURN(StepMetadata step, Reserve(entries));
+  Commit();
+  return step;
+}
+
+// The step itself reads what its first token can see: that is freed only now.
+void PagedCache::Commit() {
+  for (const Reserved& step : std::exchange(reserved_, {})) {
+    const auto it = sequences_.find(step.sequence);
+    if (it != sequences_.end()) FreeBehindWindow(it->second);
+  }
+}
+
+void PagedCache::RollBack() {
+  for (const Reserved& step : std::exchange(reserved_, {})) {
+    const auto it = sequences_.find(step.sequence);
+    if (it != sequences_.end()) ReturnTo(it->second, step.length);
+  }
+}
+
+absl::StatusOr<StepMetadata> PagedCache::Reserve(const std::vector<StepEntry>& entries) {
+  PF_CHECK(reserved_.empty());
   PF_RETURN_IF_ERROR(CheckEntries(entries));
   StepMetadata step;
   step.query_start_loc.push_back(0);
   step.groups.resize(groups_.size());
   for (const StepEntry& entry : entries) {
     Sequence& sequence = sequences_[entry.sequence];
+    reserved_.push_back({entry.sequence, sequence.length});
     for (size_t g = 0; g < groups_.size(); ++g) {
       TakeBlocks(static_cast<int>(g), sequence, entry.num_tokens);
       MapSlots(static_cast<int>(g), sequence, entry.num_tokens, step.groups[g].slot_mapping);
@@ -228,16 +300,21 @@ absl::StatusOr<StepMetadata> PagedCache::Append(const std::vector<StepEntry>& en
       sequence.length += tokens;
       step.query_start_loc.push_back(static_cast<int32_t>(step.query_start_loc.back() + tokens));
       step.seq_lens.push_back(static_cast<int32_t>(sequence.length));
+      if (entry.wants_all_logits) step.logit_rows.push_back(step.query_start_loc.back() - 1);
     }
-    if (entry.wants_logits && entry.num_tokens > 0) {
+    if (entry.wants_logits && !entry.wants_all_logits && entry.num_tokens > 0) {
       step.logit_rows.push_back(step.query_start_loc.back() - 1);
     }
   }
   for (size_t g = 0; g < groups_.size(); ++g)
     WriteTable(static_cast<int>(g), entries, step.groups[g]);
-  // Only now: the step itself still reads what its first token can see.
-  for (const StepEntry& entry : entries) FreeBehindWindow(sequences_[entry.sequence]);
   return step;
+}
+
+// Some there is, or can be: CheckEntries counted them.
+int32_t PagedCache::TakeBlock(int group) {
+  if (tree_ && pools_[group].num_free() == 0) PF_CHECK(tree_->Evict(group));
+  return *pools_[group].Allocate();
 }
 
 void PagedCache::TakeBlocks(int group, Sequence& sequence, int64_t num_tokens) {
@@ -247,13 +324,13 @@ void PagedCache::TakeBlocks(int group, Sequence& sequence, int64_t num_tokens) {
   std::vector<int32_t>& blocks = sequence.blocks[group];
   BlockPool& pool = pools_[group];
   if (const int32_t shared = SharedTail(group, sequence, num_tokens); shared >= 0) {
-    const int32_t copy = *pool.Allocate();
+    const int32_t copy = TakeBlock(group);
     copies_.push_back({group, shared, copy});
     pool.Release(shared);
     blocks[layers.RowsOf(sequence.length) / layers.block_size] = copy;
   }
   const int64_t end = BlocksFor(rows, layers.block_size);
-  while (static_cast<int64_t>(blocks.size()) < end) blocks.push_back(*pool.Allocate());
+  while (static_cast<int64_t>(blocks.size()) < end) blocks.push_back(TakeBlock(group));
 }
 
 void PagedCache::MapSlots(int group, const Sequence& sequence, int64_t num_tokens,
@@ -273,10 +350,13 @@ void PagedCache::MapSlots(int group, const Sequence& sequence, int64_t num_token
 
 void PagedCache::WriteTable(int group, const std::vector<StepEntry>& entries,
                             StepMetadata::Group& out) const {
+  int64_t rows = 0;
   for (const StepEntry& entry : entries) {
     const auto blocks = static_cast<int64_t>(sequences_.at(entry.sequence).blocks[group].size());
     out.max_blocks = std::max(out.max_blocks, blocks);
+    rows += entry.num_rows();
   }
+  out.block_table.reserve(rows * out.max_blocks);
   for (const StepEntry& entry : entries) {
     const std::vector<int32_t>& blocks = sequences_.at(entry.sequence).blocks[group];
     // A freed block is behind every token's window and never read, but kernels check ids: any valid
@@ -290,9 +370,11 @@ void PagedCache::WriteTable(int group, const std::vector<StepEntry>& entries,
 
 void PagedCache::FreeBehindWindow(Sequence& sequence) {
   for (size_t g = 0; g < groups_.size(); ++g) {
-    // The next token is at position `length`, or before it after a return.
-    const int64_t next = std::max<int64_t>(0, sequence.length - options_.keep);
-    const int64_t keep = FirstVisible(groups_[g], next) / groups_[g].block_size;
+    // The next token is at position `length`, or before it after a return, or where another text
+    // goes on from the last whole node.
+    const int64_t whole = tree_ ? sequence.length / tree_->unit() * tree_->unit() : sequence.length;
+    const int64_t next = std::max<int64_t>(0, whole - options_.keep);
+    const int64_t keep = groups_[g].FirstVisible(next) / groups_[g].block_size;
     std::vector<int32_t>& blocks = sequence.blocks[g];
     const int64_t end = std::min<int64_t>(keep, static_cast<int64_t>(blocks.size()));
     for (int64_t i = sequence.freed[g]; i < end; ++i) {
@@ -305,10 +387,52 @@ void PagedCache::FreeBehindWindow(Sequence& sequence) {
 
 std::vector<PagedCache::Copy> PagedCache::TakeCopies() { return std::exchange(copies_, {}); }
 
+void PagedCache::Publish(SequenceId sequence, const PrefixText& text, int64_t length) {
+  const auto it = sequences_.find(sequence);
+  if (tree_ == nullptr || it == sequences_.end()) return;
+  Sequence& state = it->second;
+  PrefixTree::Node* published =
+      tree_->Publish(text, state.published,
+                     std::min(length, state.length) / tree_->unit() * tree_->unit(), state.blocks);
+  tree_->Hold(published);
+  tree_->Release(state.published);
+  state.published = published;
+}
+
+void PagedCache::MakeCheckpoint(SequenceId sequence, int64_t length) {
+  const auto it = sequences_.find(sequence);
+  if (tree_ == nullptr || it == sequences_.end()) return;
+  PrefixTree::Node* node = tree_->Up(it->second.published, length);
+  if (tree_->LengthOf(node) == length) tree_->MakeCheckpoint(node, it->second.blocks);
+}
+
 int64_t PagedCache::blocks_in_use() const {
-  int64_t used = 0;
-  for (const BlockPool& pool : pools_) used += pool.num_used();
-  return used;
+  int64_t held = 0;
+  for (const BlockPool& pool : pools_) held += pool.num_held();
+  return held;
+}
+
+absl::Status PagedCache::CheckAccounts() const {
+  if (tree_) PF_RETURN_IF_ERROR(tree_->CheckAccounts());
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    PF_RETURN_IF_ERROR(pools_[g].CheckAccounts());
+    absl::flat_hash_map<int32_t, int32_t> holders;
+    for (const auto& [id, sequence] : sequences_) {
+      for (const int32_t block : sequence.blocks[g]) holders[block] += block >= 0 ? 1 : 0;
+    }
+    holders.erase(-1);
+    for (const auto& [block, count] : holders) {
+      if (count == pools_[g].references(block)) continue;
+      return absl::InternalError(absl::StrCat("group ", groups_[g].name, ": block ", block, " has ",
+                                              count, " holders, the pool counts ",
+                                              pools_[g].references(block)));
+    }
+    if (static_cast<int64_t>(holders.size()) == pools_[g].num_held()) continue;
+    return absl::InternalError(absl::StrCat("group ", groups_[g].name, ": sequences hold ",
+                                            holders.size(), " blocks, the pool counts ",
+                                            pools_[g].num_held()));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace pagefuse

@@ -4,15 +4,18 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
+#include <memory>
+#include <optional>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #include "pagefuse/ir/tensor/tensor.h"
 #include "pagefuse/ops/cache/cache_groups.h"
 #include "pagefuse/runtime/block_pool.h"
+#include "pagefuse/runtime/prefix_tree.h"
 
 namespace pagefuse {
 
@@ -25,6 +28,8 @@ struct StepEntry {
   int64_t num_tokens = 0;
   // Whether the logits behind its last token are wanted; those of no token are not.
   bool wants_logits = true;
+  // Of all its tokens, of which each is a row of its own (by_token).
+  bool wants_all_logits = false;
   // Each token is a sequence of one new token in the step's metadata, all with the same blocks: it is
   // computed as one that is decoded.
   bool by_token = false;
@@ -51,18 +56,23 @@ struct StepMetadata {
 // Owns the bookkeeping, not the tensors. Blocks of a group that keeps last rows, of a window or of a
 // compressor's state, are freed as soon as no later token can see them. A compressed group has a
 // row for each window of `ratio` tokens: the token that closes one has its slot, others have -1.
-// Not thread-safe.
+// A step is reserved, run, and then either committed or rolled back. Not thread-safe.
 class PagedCache {
  public:
   struct Options {
     // Tokens that groups which keep last rows keep besides, so that a sequence can return to a
     // length that is shorter by as many.
     int64_t keep = 0;
+    // Blocks of texts are kept in a prefix tree while there is room, and found again there.
+    bool keeps_texts = false;
+    PrefixTree::Options tree = {};
   };
   explicit PagedCache(std::vector<CacheGroup> groups);
   PagedCache(std::vector<CacheGroup> groups, const Options& options);
 
   SequenceId AddSequence();
+  // A sequence that begins with what was found in tree().
+  SequenceId AddSequence(const PrefixTree::Hit& hit);
   // A sequence that shares all blocks of `parent`; the first write to a shared block copies it (see
   // TakeCopies).
   absl::StatusOr<SequenceId> Fork(SequenceId parent);
@@ -82,10 +92,39 @@ class PagedCache {
   void Remove(SequenceId sequence);
   int64_t Length(SequenceId sequence) const;
 
+  // Blocks of a step, or of more, that are promised one entry after another. What is only kept counts
+  // as free: it goes when the step is reserved.
+  class Room {
+   public:
+    explicit Room(const PagedCache& cache) : cache_(cache), writers_(cache.groups_.size()) {
+      taken_.resize(cache.groups_.size());
+    }
+    // Whether the entry's new tokens can be given slots beside those before it, which are then taken.
+    bool Take(const StepEntry& entry);
+
+   private:
+    int64_t Copies(int group, int32_t shared, int writers) const;
+
+    const PagedCache& cache_;
+    std::vector<int64_t> taken_;                              // by group
+    std::vector<absl::flat_hash_map<int32_t, int>> writers_;  // of shared blocks, by group
+  };
   // True if the entries' new tokens can all be given slots now.
   bool CanAppend(const std::vector<StepEntry>& entries) const;
-  // Gives slots to the new tokens and advances lengths. ResourceExhausted, nothing changed, if
-  // blocks run out; NotFound for an unknown sequence.
+  // Blocks that the group can give.
+  int64_t Available(int group) const { return pools_[group].num_free() + pools_[group].num_kept(); }
+  // Blocks that a sequence needs besides its own to come to `length`, at most, in steps of
+  // `step_tokens`.
+  int64_t BlocksToGrow(int group, SequenceId sequence, int64_t length, int64_t step_tokens) const;
+
+  // Gives slots to the new tokens and advances lengths; rows behind windows stay. ResourceExhausted,
+  // nothing changed, if blocks run out; NotFound for an unknown sequence.
+  absl::StatusOr<StepMetadata> Reserve(const std::vector<StepEntry>& entries);
+  // The reserved step was run: what no later token sees is freed.
+  void Commit();
+  // It was not: sequences are as long as before, and have given back what they took.
+  void RollBack();
+  // Reserve and Commit.
   absl::StatusOr<StepMetadata> Append(const std::vector<StepEntry>& entries);
 
   // Block copies (group, from, to) that the caller must make in every cache tensor of the group
@@ -96,23 +135,42 @@ class PagedCache {
   };
   std::vector<Copy> TakeCopies();
 
+  // Null where texts are not kept.
+  PrefixTree* tree() { return tree_.get(); }
+  const PrefixTree* tree() const { return tree_.get(); }
+  // The sequence has computed the text's first `length` tokens, or more of it: as many as are whole
+  // nodes can be found from now on.
+  void Publish(SequenceId sequence, const PrefixText& text, int64_t length);
+  // At `length`, a multiple of the tree's unit that was published, texts can go on. Nothing where the
+  // sequence has given back what they need.
+  void MakeCheckpoint(SequenceId sequence, int64_t length);
+
   const std::vector<CacheGroup>& groups() const { return groups_; }
   const BlockPool& pool(int group) const { return pools_[group]; }
-  // Blocks in use over all groups: zero when no sequence is left.
+  // Blocks that sequences hold over all groups: zero when no sequence is left.
   int64_t blocks_in_use() const;
+  // Internal unless every block is free, held or kept as sequences and tree say. O(blocks).
+  absl::Status CheckAccounts() const;
 
  private:
   struct Sequence {
     int64_t length = 0;
     std::vector<std::vector<int32_t>> blocks;  // by group; -1 where freed behind the window
     std::vector<int64_t> freed;                // by group: how many leading blocks are freed
+    PrefixTree::Node* published = nullptr;     // the last node of its text in the tree
+  };
+  struct Reserved {
+    SequenceId sequence;
+    int64_t length;  // before
   };
   bool HoldsRows(int group, const Sequence& sequence, int64_t length) const;
   absl::Status CheckHeld(SequenceId sequence, int64_t length) const;
   void ReturnRows(int group, Sequence& sequence, int64_t length);
+  void ReturnTo(Sequence& sequence, int64_t length);
   int64_t NewBlocks(int group, const Sequence& sequence, int64_t num_tokens) const;
   int32_t SharedTail(int group, const Sequence& sequence, int64_t num_tokens) const;
   absl::Status CheckEntries(const std::vector<StepEntry>& entries) const;
+  int32_t TakeBlock(int group);
   void TakeBlocks(int group, Sequence& sequence, int64_t num_tokens);
   void MapSlots(int group, const Sequence& sequence, int64_t num_tokens,
                 std::vector<int64_t>& slots) const;
@@ -122,8 +180,10 @@ class PagedCache {
   std::vector<CacheGroup> groups_;
   Options options_;
   std::vector<BlockPool> pools_;
-  std::map<SequenceId, Sequence> sequences_;
+  std::unique_ptr<PrefixTree> tree_;
+  absl::flat_hash_map<SequenceId, Sequence> sequences_;
   std::vector<Copy> copies_;
+  std::vector<Reserved> reserved_;
   SequenceId next_id_ = 0;
 };
 

@@ -48,11 +48,6 @@ absl::StatusOr<std::vector<int64_t>> ReadBarredTokens(const Model& model) {
       StrCat("metadata \"", kBarredTokensKey, "\": expected a list of ids, got \"", *text, "\""));
 }
 
-// Blocks that hold so many tokens of a group that keeps all rows.
-int64_t BlocksOf(const CacheGroup& group, int64_t tokens) {
-  return (std::max<int64_t>(group.RowsOf(tokens), 1) - 1) / group.block_size + 1;
-}
-
 }  // namespace
 
 PipelineOptions PagedPipeline(const PagedModelOptions& options) {
@@ -92,12 +87,12 @@ absl::StatusOr<std::unique_ptr<PagedModel>> PagedModel::Create(Model model,
   return paged;
 }
 
-std::optional<int64_t> PagedModel::Capacity(int64_t cache_tokens) const {
+std::optional<int64_t> PagedModel::Capacity() const {
   std::optional<int64_t> least;
-  for (const CacheGroup& group : layout_.groups()) {
+  for (const CacheGroup& group : cache_->groups()) {
     if (group.sliding_window > 0) continue;
     // The tokens of a window that is still open have no row yet.
-    const int64_t rows = BlocksOf(group, cache_tokens) * group.block_size;
+    const int64_t rows = group.num_blocks * group.block_size;
     const int64_t tokens = (rows + 1) * group.tokens_per_row() - 1;
     least = std::min(least.value_or(tokens), tokens);
   }
@@ -113,34 +108,23 @@ absl::Status PagedModel::CheckLength(int64_t tokens) const {
 }
 
 // Empty where it fits.
-std::string PagedModel::WhyNoRoom(int64_t tokens, int64_t step_tokens, int64_t cache_tokens) const {
-  int64_t bytes = 0;
-  for (const CacheGroup& group : layout_.groups()) {
+std::string PagedModel::WhyNoRoom(int64_t tokens, int64_t step_tokens) const {
+  for (const CacheGroup& group : cache_->groups()) {
     const int64_t needed = layout_.BlocksFor(group, {tokens}, step_tokens);
-    const bool bounded = cache_tokens > 0 && group.sliding_window == 0;
-    const int64_t most = bounded ? BlocksOf(group, cache_tokens) : BlockPool::kMaxBlocks;
-    if (needed > most) {
-      return StrCat("needs ", needed, " blocks of ", layout_.BlockBytes(group), " bytes at ",
-                    tokens, " tokens, the cache has ", most);
-    }
-    bytes += needed * layout_.BlockBytes(group);
+    if (needed <= group.num_blocks) continue;
+    return StrCat("needs ", needed, " blocks of ", layout_.BlockBytes(group), " bytes at ", tokens,
+                  " tokens, the cache has ", group.num_blocks);
   }
-  if (cache_tokens > 0) return "";  // its size does not depend on the sequences
-  int64_t there = session_->memory()->limit() - session_->memory()->used();
-  for (const auto& [name, tensor] : tensors_) there += tensor.byte_size();  // it makes room
-  if (bytes <= there) return "";
-  return StrCat("the cache: no memory for ", bytes, " bytes at ", tokens, " tokens, of ", there,
-                " that may be");
+  return "";
 }
 
-absl::Status PagedModel::CheckRoom(int64_t tokens, int64_t step_tokens,
-                                   int64_t cache_tokens) const {
-  const std::string why = WhyNoRoom(tokens, step_tokens, cache_tokens);
+absl::Status PagedModel::CheckRoom(int64_t tokens, int64_t step_tokens) const {
+  const std::string why = WhyNoRoom(tokens, step_tokens);
   if (why.empty()) return absl::OkStatus();
   int64_t fits = 0;
   for (int64_t beyond = tokens; beyond - fits > 1;) {
     const int64_t middle = fits + (beyond - fits) / 2;
-    (WhyNoRoom(middle, step_tokens, cache_tokens).empty() ? fits : beyond) = middle;
+    (WhyNoRoom(middle, step_tokens).empty() ? fits : beyond) = middle;
   }
   return absl::ResourceExhaustedError(
       StrCat("prompt and max_new_tokens: ", why, ": at most ", fits, " tokens"));
@@ -162,19 +146,23 @@ int64_t PagedModel::NextThatRuns(int64_t token) const {
   return token;
 }
 
-absl::Status PagedModel::Reserve(const std::vector<int64_t>& lengths, int64_t step_tokens,
-                                 int64_t cache_tokens) {
+absl::Status PagedModel::Reserve(const std::vector<int64_t>& lengths, int64_t step_tokens) {
+  std::vector<int64_t> blocks;
+  for (const CacheGroup& group : layout_.groups()) {
+    blocks.push_back(layout_.BlocksFor(group, lengths, step_tokens));
+  }
+  return ReserveBlocks(blocks, {});
+}
+
+absl::Status PagedModel::ReserveBlocks(const std::vector<int64_t>& blocks,
+                                       const PagedCache::Options& options) {
   std::vector<CacheGroup> groups = layout_.groups();
-  for (CacheGroup& group : groups) {
-    group.num_blocks = layout_.BlocksFor(group, lengths, step_tokens);
-    if (cache_tokens > 0 && group.sliding_window == 0) {
-      group.num_blocks = BlocksOf(group, cache_tokens);
-    }
-    if (group.num_blocks > BlockPool::kMaxBlocks) {
-      return absl::ResourceExhaustedError(StrCat("cache group \"", group.name,
-                                                 "\": ", group.num_blocks, " blocks, at most ",
-                                                 BlockPool::kMaxBlocks, " are possible"));
-    }
+  for (size_t g = 0; g < groups.size(); ++g) {
+    groups[g].num_blocks = blocks[g];
+    if (blocks[g] <= BlockPool::kMaxBlocks) continue;
+    return absl::ResourceExhaustedError(StrCat("cache group \"", groups[g].name, "\": ", blocks[g],
+                                               " blocks, at most ", BlockPool::kMaxBlocks,
+                                               " are possible"));
   }
   const MemoryBudgetScope scope(session_->memory());
   tensors_.clear();  // the old cache goes before the new one comes
@@ -185,7 +173,7 @@ absl::Status PagedModel::Reserve(const std::vector<int64_t>& lengths, int64_t st
                         StrCat("the cache: ", StdView(tensors.status().message())));
   }
   tensors_ = *std::move(tensors);
-  cache_ = std::make_unique<PagedCache>(std::move(groups));
+  cache_ = std::make_unique<PagedCache>(std::move(groups), options);
   return absl::OkStatus();
 }
 

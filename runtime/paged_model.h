@@ -41,17 +41,16 @@ class PagedModel {
   static absl::StatusOr<std::unique_ptr<PagedModel>> Create(Model model,
                                                             const PagedModelOptions& options);
 
-  // Tokens of one sequence that a cache of so many `cache_tokens` holds, as Reserve makes it; nullopt
-  // where no group keeps all rows.
-  std::optional<int64_t> Capacity(int64_t cache_tokens) const;
+  // Tokens of one sequence that the cache holds; nullopt where no group keeps all rows.
+  std::optional<int64_t> Capacity() const;
 
   // The most tokens of a sequence for which the graph is what was exported; nullopt: any number.
   std::optional<int64_t> max_tokens() const { return max_tokens_; }
   // InvalidArgument, saying why, for a sequence of which more tokens are run.
   absl::Status CheckLength(int64_t tokens) const;
   // ResourceExhausted, saying what is needed, what there is and how many tokens fit, for a sequence
-  // that fits alone in no cache that Reserve makes.
-  absl::Status CheckRoom(int64_t tokens, int64_t step_tokens, int64_t cache_tokens) const;
+  // that does not fit alone in the cache.
+  absl::Status CheckRoom(int64_t tokens, int64_t step_tokens) const;
   // False for a token with which the graph is not what was exported.
   bool Runs(int64_t token) const { return std::ranges::count(barred_tokens_, token) == 0; }
   bool runs_all_tokens() const { return barred_tokens_.empty(); }
@@ -61,10 +60,11 @@ class PagedModel {
   int64_t NextThatRuns(int64_t token) const;
 
   // Makes the cache: room for sequences of these lengths at once in steps of at most `step_tokens`.
-  // `cache_tokens` > 0 bounds the groups that keep all rows instead. Drops all sequences of the
-  // old cache.
-  absl::Status Reserve(const std::vector<int64_t>& lengths, int64_t step_tokens,
-                       int64_t cache_tokens = 0);
+  // Drops all sequences of the old cache.
+  absl::Status Reserve(const std::vector<int64_t>& lengths, int64_t step_tokens);
+  // With so many blocks in each group instead. ResourceExhausted if there is no memory for them.
+  absl::Status ReserveBlocks(const std::vector<int64_t>& blocks,
+                             const PagedCache::Options& options);
 
   // Runs one packed step whose slots were taken from cache(); returns float32 logits [R, V] of the
   // tokens of step.logit_rows, or [1, T, V] with all_logits. Errors as CheckLength and CheckTokens;
@@ -93,7 +93,7 @@ class PagedModel {
  private:
   PagedModel() = default;
   void CopyBlocks();
-  std::string WhyNoRoom(int64_t tokens, int64_t step_tokens, int64_t cache_tokens) const;
+  std::string WhyNoRoom(int64_t tokens, int64_t step_tokens) const;
   absl::Status CheckLogits(const std::vector<int64_t>& dims, const StepMetadata& step) const;
   absl::StatusOr<Tensor> WantedRows(const Tensor& logits, const StepMetadata& step) const;
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -22,7 +23,8 @@ struct Request {
   std::vector<int64_t> forced = {};
   bool keep_logits = false;
   SamplingOptions sampling = {};
-  int64_t samples = 1;  // completions of one prompt, which is computed once; 1 to 16
+  int64_t samples = 1;          // completions of one prompt, which is computed once; 1 to 16
+  std::string cache_salt = {};  // requests with another one share no beginnings
   // Why the caller refuses it, for limits that a decoder does not know; it ends as others that are
   // refused.
   absl::Status refused = {};
@@ -34,6 +36,7 @@ enum class FinishReason {
   kEnded,    // OnToken did not go on
   kFailed,   // Completion::error says why; other completions go on
   kRefused,  // the same, before any step
+  kCancelled,
 };
 
 struct Completion {
@@ -42,7 +45,8 @@ struct Completion {
   std::vector<std::vector<float>> logits;    // one row a new token, if asked for
   std::vector<TokenLogprobs> logprobs = {};  // one a new token, if asked for
   FinishReason finish = FinishReason::kLength;
-  uint64_t seed = 0;  // that it was drawn with
+  uint64_t seed = 0;          // that it was drawn with
+  int64_t cached_tokens = 0;  // of the prompt, not computed since earlier texts began so
   // Of a decoder that pages: all or the end of it was run by the graph as it was exported.
   bool as_exported = false;
   // kFailed: InvalidArgument naming the token for logits that are no numbers, and FailedPrecondition

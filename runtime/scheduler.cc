@@ -2,7 +2,9 @@
 #include "pagefuse/runtime/scheduler.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 
 #include "pagefuse/base/status_macros.h"
@@ -19,205 +21,404 @@ Scheduler::Scheduler(PagedCache* cache, const Options& options)
     : cache_(cache), options_(options) {}
 
 Scheduler::~Scheduler() {
-  for (size_t request : running_) cache_->Remove(requests_[request].sequence);
+  for (const auto& [place, request] : running_) cache_->Remove(request->sequence);
 }
 
-size_t Scheduler::Add(int64_t num_tokens, std::optional<SharedPrefix> prefix) {
-  if (prefix) {
-    // Both have a piece of 2 tokens or more behind it, or the other one none.
-    prefix->length = std::min(prefix->length, num_tokens - 2);
-    if (requests_[prefix->request].num_read - prefix->length == 1) --prefix->length;
-    if (prefix->length < 2) prefix.reset();
+size_t Scheduler::Add(const Text& text) {
+  const size_t number = next_++;
+  Request& request = requests_[number];
+  request.text = text;
+  request.text.shares = text.shares && cache_->tree() != nullptr;
+  request.arrival = number;
+  if (request.text.shares) request.hashes = HashesOf(text);
+  waiting_.insert({request.arrival, number});
+  return number;
+}
+
+absl::StatusOr<size_t> Scheduler::Fork(size_t parent, const std::vector<int64_t>* tokens,
+                                       Drafts* drafts) {
+  const size_t number = next_++;
+  Request fork = requests_.at(parent);
+  fork.text.tokens = tokens;
+  fork.text.drafts = drafts;
+  fork.checkpoints.clear();
+  if (fork.sequence >= 0 && running_.size() < static_cast<size_t>(options_.max_sequences)) {
+    PF_ASSIGN_OR_RETURN(fork.sequence, cache_->Fork(fork.sequence));
+  } else {
+    fork.sequence = -1;
+    waiting_.insert({fork.arrival, number});
   }
-  requests_.push_back({.num_tokens = num_tokens, .num_read = num_tokens, .prefix = prefix});
-  waiting_.push_back(requests_.size() - 1);
-  return requests_.size() - 1;
+  Request& added = requests_.emplace(number, std::move(fork)).first->second;
+  if (added.sequence >= 0) running_[{added.arrival, number}] = &added;
+  return number;
 }
 
-void Scheduler::AddToken(size_t request) { ++requests_[request].num_tokens; }
-
-absl::StatusOr<size_t> Scheduler::Fork(size_t request) {
-  const size_t fork = requests_.size();
-  const Request& parent = requests_[request];
-  if (static_cast<int64_t>(running_.size()) >= options_.max_sequences || parent.sequence < 0) {
-    requests_.push_back({.num_tokens = parent.num_tokens, .num_read = parent.num_read});
-    waiting_.push_back(fork);
-    return fork;
+void Scheduler::Finish(size_t number) {
+  const auto it = requests_.find(number);
+  if (it == requests_.end()) return;
+  const Request& request = it->second;
+  running_.erase({request.arrival, number});
+  waiting_.erase({request.arrival, number});
+  if (request.sequence >= 0) {
+    if (request.text.shares && request.text.shares_written) KeepAll(request);
+    Withdraw(number, request);
+    cache_->Remove(request.sequence);
   }
-  PF_ASSIGN_OR_RETURN(const SequenceId sequence, cache_->Fork(parent.sequence));
-  requests_.push_back(
-      {.num_tokens = parent.num_tokens, .num_read = parent.num_read, .sequence = sequence});
-  running_.push_back(fork);
-  return fork;
+  requests_.erase(it);
 }
 
-void Scheduler::Finish(size_t request) {
-  std::erase(running_, request);
-  std::erase(waiting_, request);
-  requests_[request].prefix.reset();
-  if (requests_[request].sequence < 0) return;
-  cache_->Remove(requests_[request].sequence);
-  requests_[request].sequence = -1;
+int64_t Scheduler::shared_tokens(size_t request) const {
+  const auto it = requests_.find(request);
+  return it == requests_.end() ? 0 : it->second.shared_tokens;
 }
 
-int64_t Scheduler::Computed(size_t request) const {
-  const SequenceId sequence = requests_[request].sequence;
-  return sequence < 0 ? 0 : cache_->Length(sequence);
+PrefixText Scheduler::TextOf(const Request& request) const {
+  return {*request.text.tokens, request.text.num_read, request.text.salt,
+          !request.text.shares_written};
 }
 
-bool Scheduler::Awaits(size_t request) const {
-  const std::optional<SharedPrefix>& prefix = requests_[request].prefix;
-  if (!prefix) return false;
-  if (requests_[prefix->request].sequence < 0) return Awaits(prefix->request);
-  return Computed(prefix->request) < prefix->length;
+int64_t Scheduler::Computed(const Request& request) const {
+  return request.sequence < 0 ? 0 : cache_->Length(request.sequence);
 }
 
-// Requests whose beginning has been computed go on from it. They take no blocks yet.
-void Scheduler::ForkShared() {
-  for (size_t i = 0; i < waiting_.size() && i < static_cast<size_t>(options_.max_sequences) &&
-                     static_cast<int64_t>(running_.size()) < options_.max_sequences;) {
-    Request& request = requests_[waiting_[i]];
-    const std::optional<SharedPrefix> prefix = request.prefix;
-    if (!prefix || Computed(prefix->request) < prefix->length) {
-      ++i;
-      continue;
-    }
-    request.prefix.reset();
-    const auto sequence = cache_->ForkAt(requests_[prefix->request].sequence, prefix->length);
-    if (!sequence.ok()) continue;  // a window has left it behind
-    request.sequence = *sequence;
-    shared_tokens_ += prefix->length;
-    running_.push_back(waiting_[i]);
-    waiting_.erase(waiting_.begin() + static_cast<int64_t>(i));
-  }
+int64_t Scheduler::Left(const Request& request) const {
+  return request.num_tokens() - Computed(request);
 }
 
-// As many tokens of the prompt as the next step may compute: no further than a beginning that others
-// wait for, since a window keeps no more of it.
-int64_t Scheduler::Piece(size_t request, int64_t budget) const {
-  const int64_t computed = Computed(request);
-  const int64_t left = requests_[request].num_read - computed;
-  int64_t piece = PromptPiece(left, budget);
-  for (size_t i = 0; i < waiting_.size() && i < static_cast<size_t>(options_.max_sequences); ++i) {
-    const std::optional<SharedPrefix>& prefix = requests_[waiting_[i]].prefix;
-    if (!prefix || prefix->request != request || prefix->length <= computed) continue;
-    const int64_t stop = prefix->length - computed;
-    if (stop >= 2 && left - stop != 1) piece = std::min(piece, PromptPiece(stop, budget));
-  }
-  return piece;
+// Its newest token alone is to be computed, and it is one that was written.
+bool Scheduler::Decodes(const Request& request) const {
+  return Left(request) == 1 && request.num_tokens() > request.text.num_read;
 }
 
 // Of what is left of a request that has more than its newest token to compute.
-int64_t Scheduler::Share(size_t request, int64_t budget) const {
+int64_t Scheduler::Share(const Request& request, int64_t most) const {
   const int64_t computed = Computed(request);
-  if (computed < requests_[request].num_read) return Piece(request, budget);
-  return std::min(requests_[request].num_tokens - computed, budget);
+  if (computed < request.text.num_read) return PromptPiece(request.text.num_read - computed, most);
+  return std::min(request.num_tokens() - computed, most);
 }
 
-std::vector<StepEntry> Scheduler::Entries(const std::vector<Work>& work) const {
-  std::vector<StepEntry> entries;
-  for (const Work& item : work) {
-    entries.push_back({.sequence = requests_[item.request].sequence,
-                       .num_tokens = item.num_tokens,
-                       .wants_logits = item.last,
-                       .by_token = item.by_token});
+std::vector<uint64_t> Scheduler::HashesOf(const Text& text) const {
+  const int64_t unit = cache_->tree()->unit();
+  std::vector<uint64_t> hashes;
+  uint64_t hash = absl::HashOf(text.salt);
+  for (int64_t first = 0; first + unit <= text.num_read; first += unit) {
+    hash = absl::HashOf(hash, absl::MakeConstSpan(text.tokens->data() + first, unit));
+    hashes.push_back(hash);
   }
-  return entries;
+  return hashes;
 }
 
-// Adds the request's next tokens to the step if the cache has room for all of it.
-bool Scheduler::Admit(size_t request, int64_t num_tokens, std::vector<Work>& work) {
-  const int64_t computed = Computed(request);
-  work.push_back({.request = request,
-                  .first_token = computed,
-                  .num_tokens = num_tokens,
-                  .by_token = computed >= requests_[request].num_read,
-                  .last = computed + num_tokens == requests_[request].num_tokens});
-  if (cache_->CanAppend(Entries(work))) return true;
-  work.pop_back();
+void Scheduler::Announce(size_t number, const Request& request) {
+  for (const uint64_t hash : request.hashes) {
+    announced_.try_emplace(hash, Place{request.arrival, number});
+  }
+}
+
+void Scheduler::Withdraw(size_t number, const Request& request) {
+  for (const uint64_t hash : request.hashes) {
+    const auto it = announced_.find(hash);
+    if (it != announced_.end() && it->second.request == number) announced_.erase(it);
+  }
+}
+
+// Whether another request is on its way to more of this one's beginning than what was `found`.
+bool Scheduler::Awaits(Request& request, int64_t found) {
+  if (!request.text.shares) return false;
+  const auto is_behind = [&](const Place& place, int64_t length) {
+    const auto it = requests_.find(place.request);
+    return it != requests_.end() && it->second.sequence >= 0 && Computed(it->second) < length;
+  };
+  if (request.leader && is_behind(*request.leader, request.leader_length)) return true;
+  request.leader.reset();
+  const int64_t unit = cache_->tree()->unit();
+  for (int64_t depth = (request.text.num_read - 2) / unit; depth * unit > found; --depth) {
+    const auto it = announced_.find(request.hashes[depth - 1]);
+    if (it == announced_.end() || !is_behind(it->second, depth * unit)) continue;
+    request.leader = it->second;
+    request.leader_length = depth * unit;
+    requests_.at(it->second.request).checkpoints.insert(depth * unit);
+    return true;
+  }
   return false;
 }
 
-void Scheduler::PreemptYoungest() {
-  const size_t request = running_.back();
-  running_.pop_back();
-  cache_->Remove(requests_[request].sequence);
-  requests_[request].sequence = -1;
-  waiting_.push_front(request);
+// Whole nodes of all that is computed, and where they end a checkpoint.
+void Scheduler::KeepAll(const Request& request) {
+  const int64_t unit = cache_->tree()->unit();
+  const int64_t whole = Computed(request) / unit * unit;
+  cache_->Publish(request.sequence, TextOf(request), whole);
+  cache_->MakeCheckpoint(request.sequence, whole);
+}
+
+// What the tree keeps of tokens that were just computed: those that were read.
+void Scheduler::KeepNodes(Request& request, int64_t from, int64_t to) {
+  if (!request.text.shares) return;
+  const PrefixTree& tree = *cache_->tree();
+  const int64_t read = request.text.num_read;
+  const int64_t shared = request.text.shares_written ? to : std::min(to, read);
+  const int64_t end = shared / tree.unit() * tree.unit();
+  if (end <= from) return;
+  cache_->Publish(request.sequence, TextOf(request), end);
+  const auto make = [&](int64_t length) {
+    if (length > from && length <= end) cache_->MakeCheckpoint(request.sequence, length);
+  };
+  make((read - 2) / tree.unit() * tree.unit());
+  make(end / tree.checkpoint_every() * tree.checkpoint_every());
+  for (const int64_t length : request.checkpoints) make(length);
+}
+
+void Scheduler::Preempt(size_t number) {
+  Request& request = requests_.at(number);
+  if (request.text.shares) KeepAll(request);
+  Withdraw(number, request);
+  cache_->Remove(request.sequence);
+  request.sequence = -1;
+  running_.erase({request.arrival, number});
+  waiting_.insert({request.arrival, number});
   ++preemptions_;
 }
 
-void Scheduler::PlanDecodes(int64_t& budget, std::vector<Work>& work) {
-  for (size_t i = 0; i < running_.size() && budget > 0; ++i) {
-    const size_t request = running_[i];
-    const int64_t computed = Computed(request);
-    if (computed < requests_[request].num_read || requests_[request].num_tokens - computed != 1) {
-      continue;
-    }
-    while (!Admit(request, 1, work)) {
-      if (running_.size() <= i + 1) return;  // only older ones are left, and they have their slots
-      PreemptYoungest();
-    }
-    --budget;
+// Starts a request if the cache has room for all that is known of it, beside what was promised.
+bool Scheduler::Admit(size_t number, std::vector<int64_t>& promised) {
+  Request& request = requests_.at(number);
+  PrefixTree::Hit hit;
+  if (request.text.shares) hit = cache_->tree()->Find(TextOf(request));
+  const SequenceId sequence = cache_->AddSequence(hit);
+  for (size_t g = 0; g < promised.size(); ++g) {
+    const auto group = static_cast<int>(g);
+    const int64_t needed =
+        cache_->BlocksToGrow(group, sequence, request.num_tokens(), options_.max_tokens_per_step);
+    if (promised[g] + needed <= cache_->Available(group)) continue;
+    cache_->Remove(sequence);
+    return false;
+  }
+  request.sequence = sequence;
+  request.leader.reset();
+  if (hit.known > hit.length) request.checkpoints.insert(hit.known);
+  if (!request.was_admitted) {
+    request.was_admitted = true;
+    request.shared_tokens = hit.length;
+    shared_tokens_ += hit.length;
+  }
+  Announce(number, request);
+  waiting_.erase({request.arrival, number});
+  running_[{request.arrival, number}] = &request;
+  Promise(request, promised);
+  return true;
+}
+
+// Adds what a request that runs may need soon.
+void Scheduler::Promise(const Request& request, std::vector<int64_t>& promised) const {
+  const int64_t most = std::max(request.text.most_tokens, request.num_tokens());
+  const int64_t soon =
+      request.num_tokens() + std::min(options_.growth_tokens, most - request.num_tokens());
+  for (size_t g = 0; g < promised.size(); ++g) {
+    promised[g] += cache_->BlocksToGrow(static_cast<int>(g), request.sequence, soon,
+                                        options_.max_tokens_per_step);
   }
 }
 
-void Scheduler::PlanPrefills(int64_t& budget, std::vector<Work>& work) {
-  for (size_t i = 0; i < running_.size() && budget > 0; ++i) {
-    const size_t request = running_[i];
-    const int64_t computed = Computed(request);
-    const bool decodes =
-        computed >= requests_[request].num_read && requests_[request].num_tokens - computed <= 1;
-    const int64_t chunk = decodes ? 0 : Share(request, budget);
-    if (chunk == 0) continue;
-    // Blocks that an older request waits for are not given to a younger one.
-    if (!Admit(request, chunk, work)) return;
-    budget -= chunk;
+// First come, first served, but for those that wait for another one.
+void Scheduler::AdmitWaiting() {
+  const auto most = static_cast<size_t>(options_.max_sequences);
+  if (waiting_.empty() || running_.size() >= most) return;
+  std::vector<int64_t> promised(cache_->groups().size());
+  for (const auto& [place, request] : running_) Promise(*request, promised);
+  std::vector<size_t> first;
+  for (const Place& place : waiting_) {
+    if (first.size() == most) break;
+    first.push_back(place.request);
   }
-  for (size_t i = 0; budget > 0 && i < waiting_.size() &&
-                     static_cast<int64_t>(running_.size()) < options_.max_sequences;) {
-    const size_t request = waiting_[i];
-    if (Awaits(request)) {
-      ++i;
-      continue;
-    }
-    const int64_t chunk = Piece(request, budget);
-    if (chunk == 0) return;
-    requests_[request].sequence = cache_->AddSequence();
-    if (!Admit(request, chunk, work)) {
-      cache_->Remove(requests_[request].sequence);
-      requests_[request].sequence = -1;
-      return;
-    }
-    requests_[request].prefix.reset();
-    waiting_.erase(waiting_.begin() + static_cast<int64_t>(i));
-    running_.push_back(request);
-    budget -= chunk;
+  for (const size_t number : first) {
+    if (running_.size() >= most) return;
+    Request& request = requests_.at(number);
+    const int64_t found = request.text.shares ? cache_->tree()->Find(TextOf(request)).length : 0;
+    if (!Awaits(request, found) && !Admit(number, promised)) return;
   }
 }
 
-absl::StatusOr<Scheduler::Step> Scheduler::Next() {
+// Adds the request's next tokens to the step if the cache has room for all of them.
+bool Scheduler::Take(size_t number, const Request& request, int64_t num_tokens, Plan& plan) {
+  const int64_t computed = Computed(request);
+  const Work work = {.request = number,
+                     .first_token = computed,
+                     .num_tokens = num_tokens,
+                     .by_token = computed >= request.text.num_read,
+                     .last = computed + num_tokens == request.num_tokens()};
+  if (num_tokens == 0 || !plan.room.Take(EntryOf(request, work))) return false;
+  plan.work.push_back(work);
+  plan.budget -= num_tokens;
+  return true;
+}
+
+StepEntry Scheduler::EntryOf(const Request& request, const Work& work) {
+  return {.sequence = request.sequence,
+          .num_tokens = work.num_tokens,
+          .wants_logits = work.last,
+          .wants_all_logits = !work.drafts.empty(),
+          .by_token = work.by_token};
+}
+
+// Of those younger than one that needs blocks, which have none of this step yet, the one that loses
+// least; of equal ones the youngest.
+bool Scheduler::MakeRoom(const Place& who) {
+  std::optional<size_t> victim;
+  int64_t least = 0;
+  for (auto it = running_.upper_bound(who); it != running_.end(); ++it) {
+    const Request& request = *it->second;
+    const int64_t computed = Computed(request);
+    const int64_t loss = request.text.shares ? computed % cache_->tree()->unit() : computed;
+    if (victim && loss > least) continue;
+    victim = it->first.request;
+    least = loss;
+  }
+  if (victim) Preempt(*victim);
+  return victim.has_value();
+}
+
+// Each step computes a token of the oldest one. Others make room for that, and where none is left it
+// takes a smaller piece.
+void Scheduler::PlanOldest(int64_t most, int64_t draft_rows, Plan& plan) {
+  if (running_.empty()) return;
+  const auto [oldest, found] = *running_.begin();
+  const Request& request = *found;
+  if (draft_rows > 0) {
+    const int64_t drafts = DraftsOf(draft_rows, static_cast<int64_t>(running_.size()), plan);
+    if (TakeDecode(oldest.request, request, drafts, plan)) return;
+  }
+  int64_t share = Share(request, most);
+  while (share > 0 && !Take(oldest.request, request, share, plan)) {
+    if (!MakeRoom(oldest)) share = share == 1 ? 0 : Share(request, share / 2);
+  }
+}
+
+bool Scheduler::OnlyDecodes() const {
+  return std::ranges::all_of(running_, [&](const auto& place) { return Decodes(*place.second); });
+}
+
+// The newest token of a request, with drafts behind it if there is room for them.
+bool Scheduler::TakeDecode(size_t number, const Request& request, int64_t most_drafts, Plan& plan) {
+  if (most_drafts > 0 && request.text.drafts != nullptr) {
+    // The last token that comes is not run.
+    const int64_t most = std::min(most_drafts, request.text.most_tokens - request.num_tokens());
+    std::vector<int64_t> drafts = request.text.drafts->Propose(*request.text.tokens, most);
+    const auto count = static_cast<int64_t>(drafts.size());
+    if (count > 0 && Take(number, request, 1 + count, plan)) {
+      plan.work.back().last = true;
+      plan.work.back().drafts = std::move(drafts);
+      return true;
+    }
+  }
+  return Take(number, request, 1, plan);
+}
+
+// Drafts of one of the sequences that are not planned yet, of the rows that are left for all.
+int64_t Scheduler::DraftsOf(int64_t draft_rows, int64_t unplanned, const Plan& plan) const {
+  int64_t rows = unplanned;
+  for (const Work& work : plan.work) rows += work.num_tokens;
+  const int64_t left = std::min(draft_rows - rows, plan.budget - unplanned);
+  return left <= 0 ? 0 : std::min(Drafts::kMost, (left + unplanned - 1) / unplanned);
+}
+
+void Scheduler::PlanDecodes(int64_t draft_rows, Plan& plan) {
+  const std::vector<std::pair<Place, Request*>> places(running_.begin(), running_.end());
+  for (size_t i = 1; i < places.size(); ++i) {
+    const auto& [place, request] = places[i];
+    if (request->sequence < 0 || !Decodes(*request)) continue;  // one gave its blocks back
+    const auto others = static_cast<int64_t>(places.size() - i);
+    const int64_t drafts = draft_rows > 0 ? DraftsOf(draft_rows, others, plan) : 0;
+    while (!TakeDecode(place.request, *request, drafts, plan)) {
+      if (!MakeRoom(place)) break;  // only older ones are left, and they have their slots
+    }
+  }
+}
+
+// Behind the oldest, which has its share. Blocks that an older one waits for are not given to a
+// younger one.
+void Scheduler::PlanPrompts(int64_t most_of_first, Plan& plan) {
+  for (auto it = running_.begin(); it != running_.end() && plan.budget > 0; ++it) {
+    const auto& [place, request] = *it;
+    if (it == running_.begin() || Decodes(*request)) continue;
+    const int64_t share = Share(*request, std::min(most_of_first, plan.budget));
+    most_of_first = plan.budget;
+    if (share > 0 && !Take(place.request, *request, share, plan)) return;
+  }
+}
+
+// What the first of the prompts may take: all that is left beside sequences that decode, but half of
+// it where others have prompts.
+int64_t Scheduler::MostOfFirst(int64_t most_tokens) const {
+  constexpr int64_t kLeast = 3;  // a piece of 2 of these, or all
+  int64_t left = most_tokens, prompts = 0;
+  bool is_first = true;
+  for (const auto& [place, request] : running_) {
+    if (Decodes(*request)) {
+      --left;
+    } else if (!std::exchange(is_first, false)) {
+      prompts += Left(*request);
+    }
+  }
+  return std::max(left - std::min(prompts, left / 2), kLeast);
+}
+
+absl::StatusOr<Scheduler::Step> Scheduler::Next(int64_t most_tokens) {
   Step step;
   if (done()) return step;
-  ForkShared();
-  int64_t budget = options_.max_tokens_per_step;
-  PlanDecodes(budget, step.work);
-  PlanPrefills(budget, step.work);
-  // Prefills that block each other: the oldest goes on alone.
-  while (step.work.empty() && running_.size() > 1) {
-    PreemptYoungest();
-    budget = options_.max_tokens_per_step;
-    PlanDecodes(budget, step.work);
-    PlanPrefills(budget, step.work);
-  }
-  if (step.work.empty()) {
-    const size_t request = running_.empty() ? waiting_.front() : running_.front();
+  AdmitWaiting();
+  Plan plan(*cache_);
+  plan.budget = options_.max_tokens_per_step;
+  const bool only_decodes = OnlyDecodes();
+  const bool some_decode =
+      std::ranges::any_of(running_, [&](const auto& place) { return Decodes(*place.second); });
+  // Sequences that decode, and a piece of a prompt: that is there in any case.
+  const auto least = static_cast<int64_t>(running_.size()) + 3;
+  if (some_decode && !only_decodes)
+    plan.budget = std::min(plan.budget, std::max(most_tokens, least));
+  const int64_t most_of_first = MostOfFirst(plan.budget);
+  const int64_t draft_rows = only_decodes ? options_.max_draft_rows : 0;
+  PlanOldest(most_of_first, draft_rows, plan);
+  PlanDecodes(draft_rows, plan);
+  const bool had_first = !running_.empty() && !Decodes(*running_.begin()->second);
+  PlanPrompts(had_first ? plan.budget : most_of_first, plan);
+  if (plan.work.empty()) {
+    const size_t request = WhoIsStuck();
     return absl::ResourceExhaustedError(absl::StrCat("request ", request, " with ",
-                                                     requests_[request].num_tokens,
+                                                     requests_.at(request).num_tokens(),
                                                      " tokens does not fit in the cache alone"));
   }
-  PF_ASSIGN_OR_RETURN(step.metadata, cache_->Append(Entries(step.work)));
+  std::ranges::stable_partition(plan.work, [](const Work& work) {
+    return work.by_token && (work.num_tokens == 1 || !work.drafts.empty());
+  });
+  std::vector<StepEntry> entries;
+  for (const Work& work : plan.work) entries.push_back(EntryOf(requests_.at(work.request), work));
+  PF_ASSIGN_OR_RETURN(step.metadata, cache_->Reserve(entries));
+  step.work = std::move(plan.work);
   return step;
+}
+
+size_t Scheduler::WhoIsStuck() const {
+  return running_.empty() ? waiting_.begin()->request : running_.begin()->first.request;
+}
+
+void Scheduler::Commit(const Step& step) {
+  for (const Work& work : step.work) {
+    const auto it = requests_.find(work.request);
+    if (it == requests_.end()) continue;
+    const int64_t computed = work.first_token + work.num_tokens;
+    KeepNodes(it->second, work.first_token, std::min(computed, it->second.num_tokens()));
+  }
+  cache_->Commit();
+}
+
+void Scheduler::Accept(const Work& work, int64_t drafts) {
+  const auto it = requests_.find(work.request);
+  const auto count = static_cast<int64_t>(work.drafts.size());
+  if (it == requests_.end() || count == 0) return;
+  it->second.text.drafts->Tell(count, drafts);
+  if (drafts == count) return;
+  const absl::Status status =
+      cache_->Return(it->second.sequence, work.first_token + work.num_tokens - count + drafts);
+  PF_CHECK(status.ok());  // the cache keeps as many rows behind windows
 }
 
 }  // namespace pagefuse

@@ -2,32 +2,41 @@
 // The scheduler decides which requests get how many tokens in the next packed step.
 #pragma once
 
+#include <compare>
 #include <cstdint>
-#include <deque>
+#include <limits>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "absl/container/btree_map.h"
+#include "absl/container/btree_set.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/node_hash_map.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "pagefuse/runtime/drafts.h"
 #include "pagefuse/runtime/paged_cache.h"
 
 namespace pagefuse {
-
-// A beginning that a request has in common with another one.
-struct SharedPrefix {
-  size_t request = 0;
-  int64_t length = 0;
-};
 
 // How many of the `left` tokens of a prompt a step with room for `most` computes: 2 or more, and it
 // leaves none or 2 or more for later, since the sums of a token that is computed alone have another
 // order than those of one among others. 0 where the room is too small for that.
 int64_t PromptPiece(int64_t left, int64_t most);
 
-// Continuous batching over a paged cache: decode first, then pieces of prompts, within a token
-// budget. When blocks run out the youngest request gives its blocks back and is computed again later:
-// its prompt in pieces, the tokens that it had written one by one, as they were the first time, so
-// that each has the same logits. Knows token counts, not tokens. Not thread-safe.
+// Continuous batching over a paged cache.
+//
+// A step has all sequences that decode, then pieces of prompts in the order of arrival: the oldest
+// has half of the tokens that are left, or more, the next ones the rest. A request is admitted, first
+// come, first served, when its whole prompt fits beside what those that run may need soon. It goes on
+// from what the cache's tree knows of it; one that begins as another one that is being computed waits
+// for that. When blocks run out, a request gives its own back: never the oldest, and of those younger
+// than the one in need that which loses least. It comes back to its place: its prompt is computed in
+// pieces, the tokens that it had written one by one, as they were the first time, so that each has the
+// same logits. While anything runs or waits, each step computes a token of the oldest request that
+// runs. Planning is linear in the sequences of a step. Not thread-safe.
 class Scheduler {
  public:
   // max_tokens_per_step is 4 or more, and max_sequences at most half of it: so prompts always have
@@ -35,6 +44,20 @@ class Scheduler {
   struct Options {
     int64_t max_tokens_per_step = 512;
     int64_t max_sequences = 64;
+    int64_t growth_tokens = 64;  // that each running request may need soon
+    // Rows of a step up to which drafts are added to sequences that decode; 0: none are.
+    int64_t max_draft_rows = 0;
+  };
+  // One request's tokens, as far as they are known.
+  struct Text {
+    // The request's own, which grow with AddToken and stay where they are until it is finished.
+    const std::vector<int64_t>* tokens = nullptr;
+    int64_t num_read = 0;         // of these, the prompt's
+    int64_t most_tokens = 0;      // that it may come to
+    std::string salt = {};        // texts with another one share nothing
+    bool shares = true;           // takes from the tree, and gives to it
+    bool shares_written = false;  // gives also tokens that were written, to texts that read them
+    Drafts* drafts = nullptr;     // the request's own, or none
   };
   // One request's share of a step.
   struct Work {
@@ -43,6 +66,8 @@ class Scheduler {
     int64_t num_tokens = 0;
     bool by_token = false;  // each token as a sequence of its own (StepEntry)
     bool last = false;  // ends with the newest token: the logits after it are wanted, and no others
+    std::vector<int64_t> drafts =
+        {};  // behind the newest token: the logits after each are wanted, too
   };
   struct Step {
     std::vector<Work> work;  // in the order of the metadata's sequences
@@ -53,51 +78,99 @@ class Scheduler {
   Scheduler(PagedCache* cache, const Options& options);
   ~Scheduler();
 
-  // A request whose prompt has `num_tokens` tokens; returns its index, 0, 1, ... One that begins like an
-  // earlier one, by fewer tokens than it has, waits while that one is on its way there, and goes on
-  // from its blocks, if these leave it a piece of its prompt. If they are gone, or never were, it is
-  // computed from the beginning.
-  size_t Add(int64_t num_tokens, std::optional<SharedPrefix> prefix = std::nullopt);
-  // One more token is known of a request whose last one was computed.
-  void AddToken(size_t request);
-  // A request that goes on from where `request` is, sharing its blocks; returns its index. One that
-  // may not run at once waits, and is computed from the beginning.
-  absl::StatusOr<size_t> Fork(size_t request);
-  // The request is done: its blocks are freed.
+  // A request; returns its number, 0, 1, ...
+  size_t Add(const Text& text);
+  // A request that goes on from where `request` is, sharing its blocks; returns its number. One that
+  // may not run at once waits, in the place of the other one.
+  absl::StatusOr<size_t> Fork(size_t request, const std::vector<int64_t>* tokens,
+                              Drafts* drafts = nullptr);
+  // The request is done, or not wanted any more: its blocks are freed.
   void Finish(size_t request);
-  bool done() const { return running_.empty() && waiting_.empty(); }
-  int64_t preemptions() const { return preemptions_; }
-  // Tokens of prompts that were not computed since another request had them.
-  int64_t shared_tokens() const { return shared_tokens_; }
 
-  // Takes cache slots for the next step. ResourceExhausted naming the request if it alone does not
-  // fit. Empty if nothing is left to do.
-  absl::StatusOr<Step> Next();
+  bool done() const { return running_.empty() && waiting_.empty(); }
+  size_t num_running() const { return running_.size(); }
+  size_t num_waiting() const { return waiting_.size(); }
+  int64_t preemptions() const { return preemptions_; }
+  // Tokens of prompts that were not computed since the tree knew them: of all requests, and of one.
+  int64_t shared_tokens() const { return shared_tokens_; }
+  int64_t shared_tokens(size_t request) const;
+
+  // Takes cache slots for the next step; empty if nothing is left to do. ResourceExhausted if the
+  // oldest request alone does not fit (WhoIsStuck).
+  // `most_tokens`: a bound of its own, of those of prompts, while others decode.
+  absl::StatusOr<Step> Next(int64_t most_tokens = std::numeric_limits<int64_t>::max());
+  size_t WhoIsStuck() const;
+  // The step was run: what it computed can be shared.
+  void Commit(const Step& step);
+  // Of drafts that were committed so many were right; the others are taken back.
+  void Accept(const Work& work, int64_t drafts);
+  // It was not: its tokens are still to be computed.
+  void RollBack() { cache_->RollBack(); }
 
  private:
-  struct Request {
-    int64_t num_tokens = 0;                             // known
-    int64_t num_read = 0;                               // of these, the prompt's
-    SequenceId sequence = -1;                           // -1 while waiting
-    std::optional<SharedPrefix> prefix = std::nullopt;  // until the request runs
+  // By arrival; samples of one request arrived together.
+  struct Place {
+    size_t arrival = 0;
+    size_t request = 0;
+    auto operator<=>(const Place&) const = default;
   };
-  int64_t Computed(size_t request) const;
-  // Whether what the request begins with is still to be computed by the one that has it too.
-  bool Awaits(size_t request) const;
-  void ForkShared();
-  int64_t Piece(size_t request, int64_t budget) const;
-  int64_t Share(size_t request, int64_t budget) const;
-  bool Admit(size_t request, int64_t num_tokens, std::vector<Work>& work);
-  void PlanDecodes(int64_t& budget, std::vector<Work>& work);
-  void PlanPrefills(int64_t& budget, std::vector<Work>& work);
-  void PreemptYoungest();
-  std::vector<StepEntry> Entries(const std::vector<Work>& work) const;
+  struct Request {
+    Text text;
+    size_t arrival = 0;
+    SequenceId sequence = -1;              // -1 while waiting
+    std::vector<uint64_t> hashes;          // of its read beginnings, a node longer each
+    absl::btree_set<int64_t> checkpoints;  // lengths that others wait for
+    std::optional<Place> leader;           // who computes what it begins with
+    int64_t leader_length = 0;
+    bool was_admitted = false;
+    int64_t shared_tokens = 0;
+
+    int64_t num_tokens() const { return static_cast<int64_t>(text.tokens->size()); }
+  };
+  // A step as it is planned.
+  struct Plan {
+    explicit Plan(const PagedCache& cache) : room(cache) {}
+    PagedCache::Room room;
+    std::vector<Work> work;
+    int64_t budget = 0;
+  };
+
+  PrefixText TextOf(const Request& request) const;
+  int64_t Computed(const Request& request) const;
+  bool Decodes(const Request& request) const;
+  int64_t Left(const Request& request) const;
+  int64_t Share(const Request& request, int64_t most) const;
+
+  std::vector<uint64_t> HashesOf(const Text& text) const;
+  void Announce(size_t number, const Request& request);
+  void Withdraw(size_t number, const Request& request);
+  bool Awaits(Request& request, int64_t found);
+  void KeepAll(const Request& request);
+  void KeepNodes(Request& request, int64_t from, int64_t to);
+
+  bool Admit(size_t number, std::vector<int64_t>& promised);
+  void Promise(const Request& request, std::vector<int64_t>& promised) const;
+  void AdmitWaiting();
+  static StepEntry EntryOf(const Request& request, const Work& work);
+  bool Take(size_t number, const Request& request, int64_t num_tokens, Plan& plan);
+  bool MakeRoom(const Place& who);
+  void Preempt(size_t number);
+  int64_t MostOfFirst(int64_t most_tokens) const;
+  bool OnlyDecodes() const;
+  bool TakeDecode(size_t number, const Request& request, int64_t most_drafts, Plan& plan);
+  int64_t DraftsOf(int64_t draft_rows, int64_t unplanned, const Plan& plan) const;
+  void PlanOldest(int64_t most, int64_t draft_rows, Plan& plan);
+  void PlanDecodes(int64_t draft_rows, Plan& plan);
+  void PlanPrompts(int64_t most_of_first, Plan& plan);
 
   PagedCache* cache_;
   Options options_;
-  std::vector<Request> requests_;
-  std::vector<size_t> running_;  // oldest first
-  std::deque<size_t> waiting_;
+  absl::node_hash_map<size_t, Request> requests_;
+  absl::btree_map<Place, Request*> running_;
+  absl::btree_set<Place> waiting_;
+  // Who computes beginnings with these hashes. Two that are alike cost a wait for nothing.
+  absl::flat_hash_map<uint64_t, Place> announced_;
+  size_t next_ = 0;
   int64_t preemptions_ = 0;
   int64_t shared_tokens_ = 0;
 };

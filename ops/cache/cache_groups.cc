@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/ops/cache/cache_groups.h"
 
+#include <algorithm>
 #include <iterator>
 #include <limits>
 
@@ -96,11 +97,25 @@ std::string NameOf(const CacheGroupKey& key) {
   return "";
 }
 
+int64_t CacheGroup::FirstVisible(int64_t position) const {
+  if (sliding_window == 0) return 0;
+  return std::max<int64_t>(0, position - sliding_window + 1);
+}
+
+int64_t CacheGroup::FirstNeeded(int64_t length) const {
+  if (kind != CacheKind::kState) return FirstVisible(length);
+  return FirstVisible(length / ratio * ratio + ratio - 1);
+}
+
 CacheGroup MakeCacheGroup(const CacheGroupKey& key, int64_t block_size) {
   // The sizes of the published state caches: a block of 4 rows where windows have 4 tokens.
   constexpr int64_t kShortWindow = 4, kRowsOfShort = 4, kRowsOfOthers = 8;
+  constexpr int64_t kTokensOfCompressed = 256;
   if (key.kind == CacheKind::kState) {
     block_size = key.ratio == kShortWindow ? kRowsOfShort : kRowsOfOthers;
+  }
+  if (key.kind == CacheKind::kCompressed) {
+    block_size = std::clamp<int64_t>(kTokensOfCompressed / key.ratio, 1, block_size);
   }
   return {.name = NameOf(key),
           .kind = key.kind,

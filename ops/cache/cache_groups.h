@@ -64,12 +64,17 @@ struct CacheGroup {
   int64_t tokens_per_row() const { return kind == CacheKind::kCompressed ? ratio : 1; }
   // Rows of the first `tokens` tokens: only whole windows have one.
   int64_t RowsOf(int64_t tokens) const { return tokens / tokens_per_row(); }
+  // The first row that a token at `position` or later can see.
+  int64_t FirstVisible(int64_t position) const;
+  // The first row that a text of `length` tokens needs to go on: a state is read by the tokens that
+  // close windows only.
+  int64_t FirstNeeded(int64_t length) const;
 
   bool operator==(const CacheGroup&) const = default;
 };
 
 // The group with its name and its rows a block: `block_size`, but few for a state, of which few
-// rows are kept.
+// rows are kept, and of compressed rows those of 256 tokens at most: texts share whole blocks.
 CacheGroup MakeCacheGroup(const CacheGroupKey& key, int64_t block_size);
 
 // metadata_props "pagefuse.cache_groups", a JSON list

@@ -50,7 +50,6 @@ struct Generation {
   bool logits = false;
   std::function<std::optional<bool>(int64_t, int64_t)> on_token;
   OnStep on_step;
-  bool keeps_cache = false;  // one prompt, over the cache of the last call of this kind
 };
 
 // Calls into Python from a thread that does not hold the interpreter's lock. False once something was
@@ -80,7 +79,7 @@ std::unique_ptr<PythonEngine> Load(const std::string& path, const std::string& g
   engine->config = folder.config;
   options.on_step = [self = engine.get()](const EngineStep& step) {
     const bool goes_on = !self->on_step || CallPython(self->raised, [&] {
-      return self->on_step(step.decode, step.tokens), true;
+      return self->on_step(step.decode, step.tokens + step.shared_tokens), true;
     });
     // What was raised, also by Ctrl-C in a long prompt, is told instead.
     return goes_on ? absl::OkStatus() : absl::CancelledError("generate: ended by what was raised");
@@ -167,6 +166,8 @@ const char* NameOf(FinishReason reason) {
       return "failed";
     case FinishReason::kRefused:
       return "refused";
+    case FinishReason::kCancelled:
+      return "cancelled";
   }
   return "";
 }
@@ -189,18 +190,6 @@ py::dict ToPython(const Completion& completion) {
   return result;
 }
 
-// Over the cache of the last such call; made for twice the text, so that a conversation can go on.
-absl::StatusOr<std::vector<Completion>> Continue(PythonEngine& engine, const Request& request,
-                                                 const OnToken& on_token) {
-  constexpr int64_t kLeastRoom = 4096;
-  const auto length = static_cast<int64_t>(request.prompt.size()) + request.max_new_tokens;
-  int64_t room = std::max(kLeastRoom, 2 * length);
-  room = std::min(room, engine.config.max_positions.value_or(room));
-  auto completion = engine.decoder->Continue(request, room, on_token);
-  if (!completion.ok()) return completion.status();
-  return std::vector<Completion>{*std::move(completion)};
-}
-
 std::vector<Completion> Run(PythonEngine& engine, const std::vector<Request>& requests,
                             const Generation& how) {
   const OnToken on_token = [&](const NewToken& token) {
@@ -211,8 +200,7 @@ std::vector<Completion> Run(PythonEngine& engine, const std::vector<Request>& re
   };
   const auto run = [&] {
     const py::gil_scoped_release nothing_of_python;
-    return how.keeps_cache ? Continue(engine, requests.at(0), on_token)
-                           : engine.decoder->Generate(requests, on_token);
+    return engine.decoder->Generate(requests, on_token);
   };
   engine.on_step = how.on_step;
   auto completions = run();
@@ -310,7 +298,7 @@ void BindGenerate(py::class_<PythonEngine>& engine) {
       [](PythonEngine& self, const py::object& prompts, std::vector<int64_t> max_new_tokens,
          const py::dict& sampling, std::optional<std::vector<int64_t>> stop_tokens, int64_t samples,
          bool logits, std::function<std::optional<bool>(int64_t, int64_t)> on_token, OnStep on_step,
-         bool keeps_cache, std::vector<std::string> refused) {
+         std::vector<std::string> refused) {
         Generation how{.max_new_tokens = std::move(max_new_tokens),
                        .refused = std::move(refused),
                        .samples = samples,
@@ -318,15 +306,14 @@ void BindGenerate(py::class_<PythonEngine>& engine) {
                        .sampling = {},
                        .logits = logits,
                        .on_token = std::move(on_token),
-                       .on_step = std::move(on_step),
-                       .keeps_cache = keeps_cache};
+                       .on_step = std::move(on_step)};
         TakeSampling(sampling, how.sampling);
         return Generate(self, prompts, how);
       },
       py::arg("prompts"), py::kw_only(), py::arg("max_new_tokens"), py::arg("sampling"),
       py::arg("stop_tokens") = py::none(), py::arg("samples") = 1, py::arg("logits") = false,
       py::arg("on_token") = py::none(), py::arg("on_step") = py::none(),
-      py::arg("keeps_cache") = false, py::arg("refused") = std::vector<std::string>());
+      py::arg("refused") = std::vector<std::string>());
   engine.def("new_tokens", &NewTokensOf, py::arg("prompt"), py::arg("wanted"), py::arg("usual"));
 }
 
@@ -341,15 +328,16 @@ void BindEngine(py::module_& module) {
                        std::optional<int64_t> block_size, const std::string& weights, int threads,
                        int64_t max_memory, const std::map<std::string, std::string>& options,
                        int64_t max_tokens_per_step, std::optional<int64_t> max_sequences,
-                       int64_t cache_tokens, bool require_paged, const std::string& check_paging,
-                       const OnStage& on_stage) {
+                       int64_t cache_tokens, int64_t cache_bytes, bool require_paged,
+                       const std::string& check_paging, const OnStage& on_stage) {
              EngineOptions made{
                  .session = MakeSessionOptions({weights, threads, max_memory, options}),
                  .kv_cache = kv_cache,
                  .block_size = block_size,
                  .max_tokens_per_step = max_tokens_per_step,
                  .max_sequences = max_sequences,
-                 .cache_tokens = cache_tokens};
+                 .cache_tokens = cache_tokens,
+                 .cache_bytes = cache_bytes};
              const DecoderOptions how{.require_paged = require_paged,
                                       .check_paging = Unwrap(ParseCheckPaging(check_paging))};
              return Load(path, graph, std::move(made), how, on_stage);
@@ -360,8 +348,8 @@ void BindEngine(py::module_& module) {
            py::arg("options") = std::map<std::string, std::string>(),
            py::arg("max_tokens_per_step") = usual.max_tokens_per_step,
            py::arg("max_sequences") = py::none(), py::arg("cache_tokens") = 0,
-           py::arg("require_paged") = false, py::arg("check_paging") = "once",
-           py::arg("on_stage") = py::none())
+           py::arg("cache_bytes") = 0, py::arg("require_paged") = false,
+           py::arg("check_paging") = "once", py::arg("on_stage") = py::none())
       .def_property_readonly("paged",
                              [](const PythonEngine& e) { return e.decoder->engine() != nullptr; })
       .def_property_readonly("why_not_paged",

@@ -55,6 +55,7 @@ class Engine:
         max_tokens_per_step: int = 512,
         max_sequences: int | None = None,
         cache_tokens: int = 0,
+        cache_bytes: int = 0,
         require_paged: bool = False,
         check_paging: str = "once",
         on_stage: Callable[[str], object] | None = None,
@@ -87,7 +88,6 @@ class Engine:
         logits: bool = False,
         on_token: Callable[[int, int], bool | None] | None = None,
         on_step: Callable[[bool, int], object] | None = None,
-        keeps_cache: bool = False,
         refused: Sequence[str] = (),
     ) -> Any: ...
 

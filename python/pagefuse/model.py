@@ -104,7 +104,6 @@ class Chat:
         asked = [*self.messages, {"role": "user", "content": question}]
         chosen = cast(Options, {**self._options, **options})
         call = self._model._call([asked], chosen, "chat")
-        call.arguments["keeps_cache"] = True
         return call, Reporting(chosen.get("progress"))
 
     def _add(self, question: str, answer: Answer) -> None:
@@ -363,7 +362,7 @@ def load(
     chat_template: a file that goes before that of the folder.
     progress: a function that hears how far it has come: progress(stage, done, total). None: a line on a terminal.
     settings, by name: see `pagefuse.Settings` (graph, kv_cache, block_size, weights, threads, max_memory, options,
-        max_tokens_per_step, max_sequences, cache_tokens, require_paged, check_paging).
+        max_tokens_per_step, max_sequences, cache_tokens, cache_bytes, require_paged, check_paging).
 
     FileNotFoundError for a folder or a graph that is not there; ValueError for files and settings that are wrong, with
     what was expected; TypeError for a setting that there is not, with similar ones; MemoryError. A UserWarning tells

@@ -68,7 +68,9 @@ class Settings(TypedDict, total=False):
     max_sequences: int | None
     """Sequences that run at once, at most half of max_tokens_per_step; 64 or that half if left out."""
     cache_tokens: int
-    """Tokens that the cache holds in all; 0 for what the prompts need."""
+    """Tokens that the cache holds in all; 0 for what cache_bytes holds."""
+    cache_bytes: int
+    """Memory of the cache; 0 for 60 % of what is left beside the weights, taken as it is first used."""
     require_paged: bool
     """A graph that cannot be paged is an error."""
     check_paging: str

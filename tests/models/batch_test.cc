@@ -38,8 +38,9 @@ std::vector<Request> EightPrompts(const std::string& name) {
 
 using Tokens = std::vector<std::vector<int64_t>>;
 
-Tokens Alone(const std::string& name, const std::vector<Request>& requests,
-             const EngineOptions& options) {
+Tokens Alone(const std::string& name, const std::vector<Request>& requests, EngineOptions options) {
+  options.prefix_reuse = PrefixReuse::kOff;
+  options.drafts = false;
   auto engine = Engine::Create(LoadBundled(name), options);
   EXPECT_TRUE(engine.ok()) << engine.status();
   Tokens tokens;
@@ -87,15 +88,17 @@ int64_t ComputedTokens(const Engine& engine) {
 }
 
 TEST_P(Batch, PreemptionByAFullCacheChangesNothing) {
-  const std::vector<Request> requests = EightPrompts(GetParam());
+  std::vector<Request> requests = EightPrompts(GetParam());
+  // More than what a request has to find room for when it starts.
+  for (Request& request : requests) request.max_new_tokens += 90;
   int64_t once = 0;  // the last token of each is not computed
   for (const Request& request : requests) {
     once += static_cast<int64_t>(request.prompt.size()) + request.max_new_tokens - 1;
   }
-  const Tokens& alone = EightAlone(GetParam());
-  for (const int64_t cache_tokens : {0, 176}) {  // the longest request needs 141
+  const Tokens alone = Alone(GetParam(), requests, {});
+  for (const int64_t cache_tokens : {0, 256}) {  // the longest request needs 231
     int64_t computed = 0;
-    EngineOptions options{.cache_tokens = cache_tokens};
+    EngineOptions options{.cache_tokens = cache_tokens, .drafts = false};
     options.on_step = [&computed](const EngineStep& step) {
       computed += step.tokens;
       return absl::OkStatus();
@@ -103,6 +106,9 @@ TEST_P(Batch, PreemptionByAFullCacheChangesNothing) {
     EXPECT_EQ(Together(GetParam(), requests, options), alone);
     if (cache_tokens == 0) {
       EXPECT_EQ(computed, once);
+    } else if (GetParam() == std::string("deepseek_v4_A18")) {
+      EXPECT_GE(computed,
+                once);  // rows of 4 and 8 tokens: requests wait, and none gives blocks back
     } else {
       EXPECT_GT(computed, once) << "no request gave its blocks back";
     }
@@ -123,9 +129,15 @@ TEST_P(Batch, PromptsThatBeginAlikeShareTheirCache) {
     const auto completions = (*engine)->Generate(requests);
     ASSERT_TRUE(completions.ok()) << completions.status();
     for (size_t i = 0; i < alone.size(); ++i) EXPECT_EQ((*completions)[i].tokens, alone[i]) << i;
-    EXPECT_GE((*engine)->stats().shared_tokens, 16) << step;
-    if (step == 512) {
-      EXPECT_EQ((*engine)->stats().shared_tokens, 16 + 23 + 30 + 37);
+    const int64_t unit = PrefixTree::UnitOf((*engine)->cache().groups());
+    if (unit > 37) {
+      EXPECT_EQ((*engine)->stats().shared_tokens, 0);
+    } else {
+      ASSERT_EQ(unit, 16);
+      EXPECT_GE((*engine)->stats().shared_tokens, 16) << step;
+      if (step == 512) {
+        EXPECT_EQ((*engine)->stats().shared_tokens, 16 + 16 + 16 + 32);  // of 16, 23, 30, 37
+      }
     }
     EXPECT_EQ((*engine)->cache().blocks_in_use(), 0);
   }
@@ -169,36 +181,47 @@ TEST_P(Forks, GoOnAsEachAlone) {
   }
 }
 
-// Turns of 5 and 6 new tokens behind 13: each ends at another place of a window of 4 or 8.
+// Turns of 5 and 6 new tokens behind 37: each ends at another place of a window of 4 or 8.
 TEST_P(Batch, TurnsOfAConversationAreAnsweredAsFromTheBeginning) {
   auto engine = Engine::Create(PagedBundled(GetParam()), {});
-  auto fresh = Engine::Create(PagedBundled(GetParam()), {});
+  auto fresh = Engine::Create(PagedBundled(GetParam()), {.prefix_reuse = PrefixReuse::kOff});
   ASSERT_TRUE(engine.ok() && fresh.ok()) << engine.status() << fresh.status();
   const std::vector<int64_t> source = EightPrompts(GetParam())[7].prompt;
-  std::vector<int64_t> text(source.begin(), source.begin() + 13);
-  const auto expect_answer = [&](int64_t prefill) {
+  std::vector<int64_t> text;
+  for (int i = 0; i < 37; ++i) text.push_back(source[i % source.size()]);
+  int64_t cached = 0;
+  const auto expect_answer = [&] {
     const Request request{.prompt = text, .max_new_tokens = 10, .keep_logits = true};
     const int64_t before = ComputedTokens(**engine);
-    const auto got = (*engine)->Continue(request, 200);
+    const auto got = (*engine)->Generate({request});
     ASSERT_TRUE(got.ok()) << got.status();
-    EXPECT_EQ(ComputedTokens(**engine) - before, prefill + 9);
+    cached = (*got)[0].cached_tokens;
+    EXPECT_EQ(ComputedTokens(**engine) - before, static_cast<int64_t>(text.size()) - cached + 9);
     const auto want = (*fresh)->Generate({request});
     ASSERT_TRUE(want.ok()) << want.status();
-    EXPECT_EQ(got->tokens, (*want)[0].tokens);
-    for (size_t t = 0; t < got->tokens.size(); ++t) {
-      EXPECT_LE(MaxDifference(got->logits[t], (*want)[0].logits[t]), 2e-5) << "token " << t;
-    }
-    text.insert(text.end(), got->tokens.begin(), got->tokens.end());
+    EXPECT_EQ((*got)[0].tokens, (*want)[0].tokens);
+    EXPECT_EQ((*got)[0].logits, (*want)[0].logits);  // the same bits
+    text.insert(text.end(), (*got)[0].tokens.begin(), (*got)[0].tokens.end());
   };
-  expect_answer(13);
+  const int64_t unit = PrefixTree::UnitOf((*engine)->cache().groups());
+  const auto known = [&](int64_t length) { return (length - 2) / unit * unit; };
+  expect_answer();
+  EXPECT_EQ(cached, 0);
+  int64_t length = 37;
   for (const int turn : {5, 6}) {
     text.insert(text.end(), source.end() - turn, source.end());
-    expect_answer(1 + turn);  // the last token of an answer was not computed
+    const auto next = static_cast<int64_t>(text.size());
+    expect_answer();
+    EXPECT_GE(cached, known(length));
+    EXPECT_LE(cached, length / unit * unit);
+    length = next;
   }
   // Another answer was given to the last prompt: what stands behind that prompt is computed anew.
   text.resize(text.size() - 10);
   text.insert(text.end(), source.begin(), source.begin() + 3);
-  expect_answer(3);
+  expect_answer();
+  EXPECT_GE(cached, known(length));
+  EXPECT_LE(cached, length / unit * unit);
 }
 
 TEST(QuantisedBatch, KeepsRequestsApartToo) {

@@ -199,8 +199,8 @@ class ChatTest(unittest.TestCase):
         self.assertEqual(chat.ask("What does the red box hold?").text, "12 pins.\n")
         before = self.model.stats["prefill_tokens"]
         self.assertEqual("".join(chat.stream("What does the tin cup hold?")), "45 keys.\n")
-        # Only the new question was computed.
-        self.assertLess(self.model.stats["prefill_tokens"] - before, 40)
+        # The new question was computed, the answer read, and less than a block of what was before; not all 120.
+        self.assertLess(self.model.stats["prefill_tokens"] - before, 48)
         self.assertEqual([m["role"] for m in chat.messages], ["system", "user", "assistant", "user", "assistant"])
         other = self.model.chat(messages=chat.messages)
         self.assertEqual(other.ask("What does the red box hold?").text, "12 pins.\n")

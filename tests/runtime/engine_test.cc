@@ -3,7 +3,9 @@
 #include "pagefuse/runtime/engine.h"
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
+#include <stdexcept>
 #include <thread>
 
 #include "must.h"
@@ -94,7 +96,7 @@ TEST(Engine, PromptsThatBeginAlikeAreComputedOnceAndAnswerAsAlone) {
   for (int64_t window : {0, 5}) {
     const auto alone = OneByOne(AlikeRequests(), window);
     EngineOptions apart;
-    apart.share_prefixes = false;
+    apart.prefix_reuse = PrefixReuse::kOff;
     const auto engine_apart = MakeEngine(apart, window);
     EXPECT_EQ(Tokens(*engine_apart, AlikeRequests()), alone);
     EXPECT_EQ(engine_apart->stats().shared_tokens, 0);
@@ -218,7 +220,7 @@ TEST(Engine, APromptThatDoesNotFitSaysSo) {
 TEST(Engine, LogitsWithoutColumnsHaveNoLargest) {
   const auto engine = Must(Engine::Create(TinyDecoder(/*window=*/0, /*columns=*/0), {}));
   EXPECT_EQ(GenerateError(*engine, {.prompt = {1, 2}, .max_new_tokens = 3}),
-            "engine: logits: expected at least one column, got none");
+            "request 0: engine: logits: expected at least one column, got none");
 }
 
 TEST(Engine, ATextThatWouldOutgrowTheCacheIsRefusedAtOnce) {
@@ -236,7 +238,10 @@ TEST(Engine, ATextThatWouldOutgrowTheCacheIsRefusedAtOnce) {
 
 TEST(Engine, SaysHowManyTokensFit) {
   EngineOptions options;
-  EXPECT_EQ(MakeEngine(options)->capacity(), std::nullopt);
+  EXPECT_GT(MakeEngine(options)->capacity(), 1000000);  // of what memory there is
+  options.cache_bytes = 64 * 1000;
+  EXPECT_EQ(MakeEngine(options)->capacity(), 1000);
+  options.cache_bytes = 0;
   options.cache_tokens = 17;
   EXPECT_EQ(MakeEngine(options)->capacity(), 20);
   options.cache_tokens = 1;
@@ -309,39 +314,6 @@ TEST(Engine, EnginesOfDifferentThreadsDoNotDisturbEachOther) {
   for (const auto& tokens : got) EXPECT_EQ(tokens, want);
 }
 
-// A conversation of turns: each prompt is the last one, its answer, and something new.
-TEST(EngineContinue, ComputesOnlyWhatIsNewAndAnswersAsFromTheBeginning) {
-  for (const int64_t window : {0, 8}) {
-    const std::unique_ptr<Engine> engine = MakeEngine({}, window);
-    const std::unique_ptr<Engine> fresh = MakeEngine({}, window);
-    std::vector<int64_t> text = {1, 2, 3, 4, 5, 6, 7};
-    for (int turn = 0; turn < 5; ++turn) {
-      const Request request = {.prompt = text, .max_new_tokens = 6};
-      const int64_t before = engine->stats().prefill_tokens + engine->stats().decode_tokens;
-      const auto answer = Must(engine->Continue(request, 200));
-      const int64_t computed =
-          engine->stats().prefill_tokens + engine->stats().decode_tokens - before;
-      EXPECT_EQ(answer.tokens, Tokens(*fresh, {request})[0]) << turn;
-      // The last token of an answer was not computed, and that of a turn is.
-      EXPECT_EQ(computed, turn == 0 ? 7 + 5 : 1 + 2 + 5) << turn;
-      text.insert(text.end(), answer.tokens.begin(), answer.tokens.end());
-      text.insert(text.end(), {turn % kTinyVocabulary, 3});
-    }
-  }
-}
-
-TEST(EngineContinue, GoesBackToTheLastPromptWhereTheAnswerIsNotRepeated) {
-  const std::unique_ptr<Engine> engine = MakeEngine();
-  const std::unique_ptr<Engine> fresh = MakeEngine();
-  Request request = {.prompt = {1, 2, 3, 4, 5}, .max_new_tokens = 6};
-  ASSERT_TRUE(engine->Continue(request, 100).ok());
-  request.prompt.insert(request.prompt.end(), {2, 2, 2});
-  const int64_t before = engine->stats().prefill_tokens;
-  const auto answer = Must(engine->Continue(request, 100));
-  EXPECT_EQ(answer.tokens, Tokens(*fresh, {request})[0]);
-  EXPECT_EQ(engine->stats().prefill_tokens - before, 3);
-}
-
 // Engines that are told to stop behind so many steps of a call.
 EngineOptions StopsBehind(int* left) {
   EngineOptions options;
@@ -358,6 +330,85 @@ std::vector<int64_t> LongPrompt() {
   return prompt;
 }
 
+int64_t Computed(const Engine& engine) {
+  return engine.stats().prefill_tokens + engine.stats().decode_tokens;
+}
+
+// A conversation of turns: each prompt is the last one, its answer, and something new. What was read
+// is there in whole blocks, and a window where texts can go on; answers are read once more.
+TEST(EngineTexts, TurnsComputeWhatIsNewAndAnswerAsFromTheBeginning) {
+  EngineOptions apart;
+  apart.prefix_reuse = PrefixReuse::kOff;
+  for (const int64_t window : {0, 8}) {
+    const std::unique_ptr<Engine> engine = MakeEngine({}, window);
+    const std::unique_ptr<Engine> fresh = MakeEngine(apart, window);
+    std::vector<int64_t> text = {1, 2, 3, 4, 5, 6, 7};
+    int64_t known = 0;
+    for (int turn = 0; turn < 5; ++turn) {
+      const Request request = {.prompt = text, .max_new_tokens = 6};
+      const int64_t before = Computed(*engine);
+      const auto answer = Must(engine->Generate({request}))[0];
+      const auto length = static_cast<int64_t>(text.size());
+      EXPECT_EQ(answer.tokens, Tokens(*fresh, {request})[0]) << turn;
+      EXPECT_EQ(answer.cached_tokens, known) << turn;
+      EXPECT_EQ(Computed(*engine) - before, length - known + 5) << turn;
+      known = (window > 0 ? length - 2 : length) / 4 * 4;
+      text.insert(text.end(), answer.tokens.begin(), answer.tokens.end());
+      text.insert(text.end(), {turn % kTinyVocabulary, 3});
+    }
+    EXPECT_EQ(engine->cache().blocks_in_use(), 0);
+    EXPECT_TRUE(engine->cache().CheckAccounts().ok()) << engine->cache().CheckAccounts();
+  }
+}
+
+// An answer is read once more while nobody asks, and at the next turn it is there.
+TEST(EngineTexts, AnswersAreReadWhileNobodyAsks) {
+  EngineOptions apart;
+  apart.prefix_reuse = PrefixReuse::kOff;
+  for (const bool rereads : {true, false}) {
+    const std::unique_ptr<Engine> engine = MakeEngine({.rereads = rereads}, 8);
+    Request request = {.prompt = LongPrompt(), .max_new_tokens = 21};
+    const Completion answer = Must(engine->Generate({request}))[0];
+    int64_t read = 0;
+    for (StepReport report = engine->Step(); report.tokens > 0; report = engine->Step()) {
+      EXPECT_TRUE(report.rereads);
+      read += report.tokens;
+    }
+    EXPECT_EQ(read,
+              rereads ? 40 + 21 - 36 : 0);  // a window goes on at 36 of 40, two are left to read
+    EXPECT_EQ(engine->cache().blocks_in_use(), 0);
+    request.prompt.insert(request.prompt.end(), answer.tokens.begin(), answer.tokens.end());
+    request.prompt.push_back(3);
+    const Completion next = Must(engine->Generate({request}))[0];
+    EXPECT_EQ(next.cached_tokens, rereads ? 56 : 36);
+    EXPECT_EQ(next.tokens, Tokens(*MakeEngine(apart, 8), {request})[0]);
+  }
+}
+
+// Somebody who asks meanwhile does not wait for it.
+TEST(EngineTexts, ReadingOfAnswersEndsWhenSomebodyAsks) {
+  const std::unique_ptr<Engine> engine = MakeEngine({.max_tokens_per_step = 4});
+  Must(engine->Generate({{.prompt = LongPrompt(), .max_new_tokens = 21}}));
+  EXPECT_TRUE(engine->Step().rereads);
+  const Request request = {.prompt = {1, 2, 3}, .max_new_tokens = 2};
+  bool done = false;
+  Must(engine->Submit(request, {.on_done = [&](int64_t, const Completion&) { done = true; }}));
+  EXPECT_FALSE(engine->Step().rereads);
+  while (!done) EXPECT_FALSE(engine->Step().rereads);
+  EXPECT_TRUE(engine->cache().CheckAccounts().ok()) << engine->cache().CheckAccounts();
+}
+
+TEST(EngineTexts, AreKeptApartBySalt) {
+  const std::unique_ptr<Engine> engine = MakeEngine();
+  Request request = {.prompt = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, .max_new_tokens = 3};
+  const std::vector<std::pair<std::string, int64_t>> calls = {
+      {"", 0}, {"a", 0}, {"", 8}, {"a", 8}, {"b", 0}};
+  for (const auto& [salt, cached] : calls) {
+    request.cache_salt = salt;
+    EXPECT_EQ(Must(engine->Generate({request}))[0].cached_tokens, cached) << salt;
+  }
+}
+
 TEST(Engine, EndsBehindTheStepThatIsNotToBeFollowedByAnother) {
   int left = 2;
   const std::unique_ptr<Engine> engine = MakeEngine(StopsBehind(&left));
@@ -368,31 +419,126 @@ TEST(Engine, EndsBehindTheStepThatIsNotToBeFollowedByAnother) {
   EXPECT_EQ(Tokens(*engine, {request}), Tokens(*MakeEngine(), {request}));
 }
 
-TEST(EngineContinue, KeepsWhatItHadWhereAPromptIsStopped) {
+TEST(EngineTexts, KeepWhatWasReadBeforeACallWasStopped) {
   int left = 0;
   const std::unique_ptr<Engine> engine = MakeEngine(StopsBehind(&left));
   Request request = {.prompt = LongPrompt(), .max_new_tokens = 3};
-  ASSERT_TRUE(engine->Continue(request, 200).ok());
+  Must(engine->Generate({request}));
   const std::vector<int64_t> more = LongPrompt();
   request.prompt.insert(request.prompt.end(), more.begin(), more.end());
   left = 2;
-  EXPECT_EQ(engine->Continue(request, 200).status(), absl::CancelledError("enough"));
-  const int64_t before = engine->stats().prefill_tokens;
-  EXPECT_EQ(Must(engine->Continue(request, 200)).tokens, Tokens(*MakeEngine(), {request})[0]);
-  EXPECT_EQ(engine->stats().prefill_tokens - before, 40);
+  EXPECT_EQ(engine->Generate({request}).status(), absl::CancelledError("enough"));
+  const Completion completion = Must(engine->Generate({request}))[0];
+  EXPECT_EQ(completion.tokens, Tokens(*MakeEngine(), {request})[0]);
+  EXPECT_EQ(completion.cached_tokens, 44);  // of two steps one was done
 }
 
-TEST(EngineContinue, StartsAnewForAnotherTextAndForAGenerateBetween) {
-  const std::unique_ptr<Engine> engine = MakeEngine();
-  const std::unique_ptr<Engine> fresh = MakeEngine();
-  for (const int64_t first : {1, 2, 1}) {
-    const Request request = {.prompt = {first, 5, 6}, .max_new_tokens = 40};
-    const auto answer = Must(engine->Continue(request, 20));
-    EXPECT_EQ(answer.tokens, Tokens(*fresh, {request})[0]);
-    EXPECT_EQ(Tokens(*engine, {request}), Tokens(*fresh, {request}));
+// What a request is told, and when.
+struct Told {
+  std::vector<int64_t> tokens;
+  std::vector<Completion> done;
+  Sink sink() {
+    return {.on_token =
+                [this](const NewToken& token) {
+                  tokens.push_back(token.token);
+                  return true;
+                },
+            .on_done = [this](int64_t,
+                              Completion completion) { done.push_back(std::move(completion)); }};
   }
-  EXPECT_THAT(std::string(StdView(engine->Continue({.prompt = {}}, 10).status().message())),
-              HasSubstr("prompt: expected one token at least, got none"));
+};
+
+TEST(EngineSteps, RequestsComeAndGoBetweenSteps) {
+  const auto requests = SixRequests();
+  const auto alone = OneByOne(requests, 0);
+  const std::unique_ptr<Engine> engine = MakeEngine();
+  std::vector<Told> told(requests.size());
+  EXPECT_EQ(engine->Step().tokens, 0);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    Must(engine->Submit(requests[i], told[i].sink()));
+    EXPECT_GT(engine->Step().tokens, 0);
+  }
+  while (engine->Step().tokens > 0) {
+  }
+  for (size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_EQ(told[i].tokens, alone[i]) << i;
+    ASSERT_EQ(told[i].done.size(), 1u);
+    EXPECT_EQ(told[i].done[0].tokens, alone[i]);
+  }
+  EXPECT_EQ(engine->cache().blocks_in_use(), 0);
+}
+
+TEST(EngineSteps, ACancelledRequestGivesAllBackAndOthersGoOn) {
+  const auto requests = SixRequests();
+  const auto alone = OneByOne(requests, 0);
+  for (int when = 0; when < 12; ++when) {
+    const std::unique_ptr<Engine> engine = MakeEngine({.drafts = false});  // a token a step
+    Told told, other;
+    Request two = requests[1];
+    two.samples = 2;
+    const RequestId id = Must(engine->Submit(two, told.sink()));
+    Must(engine->Submit(requests[0], other.sink()));
+    for (int step = 0; step < when; ++step) engine->Step();
+    engine->Cancel(id + 100);  // nobody
+    engine->Cancel(id);
+    while (engine->Step().tokens > 0) {
+    }
+    ASSERT_EQ(told.done.size(), 2u) << when;
+    for (const Completion& completion : told.done) {
+      EXPECT_EQ(completion.finish, FinishReason::kCancelled) << when;
+      EXPECT_EQ(completion.tokens.size(), static_cast<size_t>(when)) << when;
+    }
+    EXPECT_EQ(other.done.at(0).tokens, alone[0]) << when;
+    EXPECT_EQ(engine->cache().blocks_in_use(), 0) << when;
+  }
+}
+
+TEST(EngineSteps, ASinkThatThrowsEndsItsRequestAlone) {
+  const auto requests = SixRequests();
+  const std::unique_ptr<Engine> engine = MakeEngine();
+  Told told, other;
+  Sink throws = told.sink();
+  throws.on_token = [](const NewToken&) -> bool { throw std::runtime_error("no more"); };
+  Must(engine->Submit(requests[1], throws));
+  throws.on_done = [](int64_t, const Completion&) { throw std::runtime_error("nor this"); };
+  Must(engine->Submit(requests[2], throws));
+  Must(engine->Submit(requests[3], other.sink()));
+  while (engine->Step().tokens > 0) {
+  }
+  EXPECT_EQ(told.done.at(0).finish, FinishReason::kFailed);
+  EXPECT_THAT(std::string(told.done[0].error.message()), HasSubstr("sink: threw \"no more\""));
+  EXPECT_EQ(other.done.at(0).tokens, OneByOne({requests[3]}, 0)[0]);
+  EXPECT_EQ(engine->cache().blocks_in_use(), 0);
+}
+
+TEST(EngineSteps, OtherThreadsSubmitAndCancel) {
+  const auto requests = SixRequests();
+  const auto alone = OneByOne(requests, 0);
+  const std::unique_ptr<Engine> engine = MakeEngine({.cache_tokens = 80});
+  constexpr int kThreads = 8, kEach = 20;
+  std::atomic<int> done = 0, wrong = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kEach; ++i) {
+        const size_t which = (t + i) % requests.size();
+        const bool cancels = i % 5 == 0;
+        const auto id = engine->Submit(
+            requests[which], {.on_done = [&, which, cancels](int64_t, const Completion& made) {
+              const bool ended = cancels && made.finish == FinishReason::kCancelled;
+              if (!ended && made.tokens != alone[which]) ++wrong;
+              ++done;
+            }});
+        if (!id.ok()) ++wrong;
+        if (cancels) engine->Cancel(*id);
+      }
+    });
+  }
+  while (done < kThreads * kEach) engine->Step();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(engine->cache().blocks_in_use(), 0);
+  EXPECT_TRUE(engine->cache().CheckAccounts().ok()) << engine->cache().CheckAccounts();
 }
 
 // The decoder with a token behind which logits are no numbers.

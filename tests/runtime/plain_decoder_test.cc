@@ -267,7 +267,7 @@ TEST(DecoderTest, RunsAsExportedWhatIsLongerThanItPages) {
     EXPECT_EQ(completions[i].tokens, expected[i].tokens) << i;
     EXPECT_EQ(std::ranges::count(told, i), static_cast<int64_t>(expected[i].tokens.size())) << i;
   }
-  EXPECT_EQ(Must(decoder->Continue(requests[0], 0)).tokens, expected[0].tokens);
+  EXPECT_EQ(Must(decoder->Generate({requests[0]}))[0].tokens, expected[0].tokens);
   EXPECT_GT(decoder->stats().steps, 0);
 }
 
@@ -278,11 +278,9 @@ TEST(DecoderTest, RefusesWhatIsLongerWherePagesAreAskedFor) {
   const Request more = {.prompt = {3, 1, 4}, .max_new_tokens = 5};
   const auto completions = Must(decoder->Generate({most, more}));
   EXPECT_EQ(completions[0].tokens, Must(decoder->Generate({most}))[0].tokens);
-  for (const absl::Status& status :
-       {FirstError(completions), decoder->Continue(more, 0).status()}) {
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(status.message()), HasSubstr("7 tokens: expected 6 at most"));
-  }
+  const absl::Status status = FirstError(completions);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("7 tokens: expected 6 at most"));
 }
 
 TEST(PagedModelTest, RunsNoStepBehindWhatItPages) {
@@ -361,7 +359,7 @@ TEST(DecoderTest, GoesOnAsExportedBehindATokenThatItDoesNotRun) {
   size_t place = 0;
   for (Request request : requests) {
     const int64_t samples = std::exchange(request.samples, 1);
-    EXPECT_EQ(Must(decoder->Continue(request, 0)).tokens, expected[place].tokens);
+    EXPECT_EQ(Must(decoder->Generate({request}))[0].tokens, expected[place].tokens);
     place += samples;
   }
 }

@@ -150,7 +150,7 @@ TEST(SelectLogits, GivesTheEngineTheSameTokensInPieces) {
   const auto expected = Must(whole->Generate({request, other}));
   const auto got = Must(pieces->Generate({request, other}));
   for (size_t i = 0; i < 2; ++i) EXPECT_EQ(got[i].tokens, expected[i].tokens);
-  EXPECT_EQ(Must(pieces->Continue(request, 64)).tokens, expected[0].tokens);
+  EXPECT_EQ(Must(pieces->Generate({request}))[0].tokens, expected[0].tokens);
 }
 
 }  // namespace

@@ -54,7 +54,7 @@ expect 0 '^\{"completion":0,"token":52,"text":"4","logprobs":\{"token":52,"logpr
 printf 'What does the red box hold?\n\nWhat does the tin cup hold?\n/clear\nWhat does the red box hold?\n' >"$out/questions"
 same $'12 pins.\n45 keys.\n12 pins.' "$("$pagefuse" generate $model --chat --system "$facts" <"$out/questions" 2>/dev/null)"
 figures=$("$pagefuse" generate $model --verbose --chat --system "$facts" <"$out/questions" 2>&1 >/dev/null)
-[[ $figures == *$'\nprefill: 195 tokens'* ]] || fail "the conversation is computed again: $figures"
+[[ $figures == *$'\nprefill: 126 tokens'* ]] || fail "the conversation is computed again: $figures"
 
 # Measurements: a row for each cache, batch and length, in four formats.
 measure=(bench $model -p 8,16 -n 4 -b 1,3 -r 2 --kv-cache none,fp8_per_token_head)

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "pagefuse/ops/cache/cache_groups.h"
 #include "pagefuse/ops/registry/registry.h"
 #include "pagefuse/passes/verify/compare_models.h"
+#include "pagefuse/runtime/cache_size.h"
 #include "pagefuse/runtime/paged_model.h"
 #include "pagefuse/runtime/plain_decoder.h"
 
@@ -61,15 +63,18 @@ absl::StatusOr<std::vector<OrtStep>> PagedSteps(Model model, const StepOptions& 
   PagedModelOptions paging;
   paging.session.num_threads = options.threads;
   PF_ASSIGN_OR_RETURN(auto paged, PagedModel::Create(std::move(model), paging));
-  std::vector<int64_t> lengths;
+  int64_t all = 0;
   std::vector<StepEntry> entries;
   int64_t tokens = 0;
   for (const int64_t prompt : kStepPrompts) {
-    lengths.push_back(prompt + kDecodeSteps);
+    all += prompt + kDecodeSteps + paged->layout().groups()[0].block_size;
     tokens += prompt;
   }
   const int64_t token_bytes = std::max<int64_t>(paged->layout().bytes_per_token(), 1);
-  PF_RETURN_IF_ERROR(paged->Reserve(lengths, tokens, options.cache_bytes / token_bytes));
+  const CacheSize size = {.tokens = std::max(options.cache_bytes / token_bytes, all),
+                          .max_sequences = std::size(kStepPrompts),
+                          .step_tokens = tokens};
+  PF_RETURN_IF_ERROR(paged->ReserveBlocks(BlocksOf(paged->layout(), size), {}));
   for (const int64_t prompt : kStepPrompts)
     entries.push_back({paged->cache().AddSequence(), prompt});
   std::vector<OrtStep> steps;

@@ -218,7 +218,8 @@ absl::Status RunBench(Flags flags) {
   const int64_t largest = std::max<int64_t>(Largest(plan.batches), 2);
   flags.engine.max_tokens_per_step = std::max(flags.engine.max_tokens_per_step, 2 * largest);
   flags.engine.max_sequences = flags.engine.max_tokens_per_step / 2;
-  flags.engine.share_prefixes = false;  // every prompt is computed
+  flags.engine.prefix_reuse = PrefixReuse::kOff;  // every prompt is computed
+  flags.engine.drafts = false;                    // and every token alone
   std::vector<BenchRow> rows;
   for (const WeightFormat& weights : plan.weights) {
     flags.session.weights.format = weights.name;

@@ -4,6 +4,8 @@
 #include <ctime>
 #include <iostream>
 #include <optional>
+#include <stop_token>
+#include <thread>
 
 #include "absl/strings/ascii.h"
 #include "tools/cli/interrupt.h"
@@ -20,7 +22,6 @@ namespace pagefuse::tools {
 namespace {
 
 constexpr int64_t kUsualAnswer = 1024;
-constexpr int64_t kLeastRoom = 4096;  // tokens that the cache is made for; it grows with the text
 
 // A conversation is at its end where less than this share of the context is left for an answer. Turns
 // are dropped until the larger share is free: what follows a dropped turn is computed again, which
@@ -71,7 +72,7 @@ class ChatLoop {
       std::cerr << "/help lists the commands; Ctrl-C ends an answer, Ctrl-D the program\n";
     std::string line;
     while (true) {
-      const LineEditor::Result result = lines_.Read(line);
+      const LineEditor::Result result = ReadLine(line);
       const bool interrupted = result == LineEditor::Result::kInterrupted;
       if (result == LineEditor::Result::kEnd || (interrupted && !terminal())) break;
       if (interrupted || line.empty()) continue;
@@ -102,6 +103,17 @@ class ChatLoop {
     std::vector<std::string> names;
     for (const ChatCommand& command : Commands()) names.emplace_back(command.name);
     return names;
+  }
+
+  // The last answer is read while a question is typed.
+  LineEditor::Result ReadLine(std::string& line) {
+    std::jthread reads;
+    if (terminal()) {
+      reads = std::jthread([this](const std::stop_token& stop) {
+        decoder_.Reread([&stop] { return !stop.stop_requested(); });
+      });
+    }
+    return lines_.Read(line);
   }
 
   bool terminal() const { return lines_.terminal(); }
@@ -218,23 +230,18 @@ class ChatLoop {
     Answers answers(1, setup_.tokenizer, flags_.stops, Answers::Output::kText);
     progress_.Begin(request.prompt.size());
     InterruptCatcher::Take();
-    const auto completion = decoder_.Continue(request, Room(request), [&](const NewToken& token) {
+    const auto made = decoder_.Generate({request}, [&](const NewToken& token) {
       progress_.End();
       const bool goes_on = answers.Take(token);
       return goes_on && !InterruptCatcher::Take();
     });
     progress_.End();
     InterruptCatcher::Take();  // what stopped a step has done its work
-    PF_RETURN_IF_ERROR(completion.status());
+    PF_RETURN_IF_ERROR(made.status());
+    PF_RETURN_IF_ERROR((*made)[0].error);
     answers.Finish();
     std::cout << (answers.text(0).ends_with('\n') ? "" : "\n") << std::flush;
     return answers.text(0);
-  }
-
-  int64_t Room(const Request& request) const {
-    const auto length = static_cast<int64_t>(request.prompt.size()) + request.max_new_tokens;
-    const int64_t room = std::max(kLeastRoom, 2 * length);
-    return std::min(room, setup_.folder.config.max_positions.value_or(room));
   }
 
   const GenerateFlags& flags_;

@@ -57,10 +57,15 @@ struct GenerateFlags {
   ProfileFlags profiling;
   bool chat = false, json = false, stream = false;
   bool logit_error = false, warm_up = false, require_paged = false, ignore_end = false;
-  bool no_shared_prefixes = false;
+  bool no_shared_prefixes = false, no_reread = false;
+  std::string prefix_reuse = "exact", drafts = "auto";
+  uint64_t cache_bytes = 0;
+  int64_t step_ms = 200;
 };
 
 void AddGenerateFlags(Command command, GenerateFlags& flags);
+// What they say of the engine, into flags.engine. InvalidArgument naming flag, expected and given.
+absl::Status ReadEngineFlags(GenerateFlags& flags);
 
 // The model's folder and its texts; the tokenizer is null where ids are all there is.
 struct GenerateSetup {

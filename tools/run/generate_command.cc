@@ -255,11 +255,10 @@ absl::Status Complete(const GenerateFlags& flags, const GenerateSetup& setup, De
 absl::Status Generate(GenerateFlags flags) {
   PF_RETURN_IF_ERROR(CheckFlags(flags));
   PF_RETURN_IF_ERROR(CheckOutputs(flags));
+  PF_RETURN_IF_ERROR(ReadEngineFlags(flags));
   PF_RETURN_IF_ERROR(CheckEngineOptions(flags.engine));
   PF_ASSIGN_OR_RETURN(flags.engine.session, MakeSessionOptions(flags.session));
   PF_RETURN_IF_ERROR(ReadCacheFlags(flags.cache, flags.engine.session.pipeline.options));
-  flags.engine.kv_cache = flags.cache.format;
-  flags.engine.share_prefixes = !flags.no_shared_prefixes;
   ProfileLog log;
   PrefillProgress progress;
   flags.engine.session.profile = flags.profiling.wanted();
@@ -301,7 +300,7 @@ void PrefillProgress::Begin(size_t tokens) {
 
 void PrefillProgress::Add(const EngineStep& step) {
   if (!stage_) return;
-  const int64_t done = stage_->done() + (step.decode ? 0 : step.tokens);
+  const int64_t done = stage_->done() + (step.decode ? 0 : step.tokens + step.shared_tokens);
   if (step.decode || done >= stage_->total()) return End();
   stage_->Reach(done);
 }

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The flags of `pagefuse generate`.
+#include <algorithm>
+#include <limits>
+#include <map>
+
 #include "tools/run/generate.h"
 
+#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/cache/cache_groups.h"
 
 namespace pagefuse::tools {
@@ -83,11 +88,56 @@ void AddEngineFlags(Command command, GenerateFlags& flags) {
       "sequences that run at once, at most half of the token budget [64, or that half]");
   command
       .AddNumber("--cache-tokens", flags.engine.cache_tokens, {0, kMaxInt32},
-                 "tokens that the cache holds in all; 0 for what the prompts need")
+                 "tokens that the cache holds in all; 0 for what --cache-bytes holds")
+      .ShowsDefault();
+  command.AddSize("--cache-bytes", flags.cache_bytes,
+                  "memory of the cache, as 4GiB or in bytes; 60 % of what is left beside the "
+                  "weights if left out, taken as it is first used");
+  command
+      .AddText("--prefix-reuse", flags.prefix_reuse,
+               "exact, all or off: what texts begin with alike is computed once; all takes also "
+               "tokens that were written, whose rows are not bit for bit those of a prompt")
+      .ShowsDefault();
+  command.AddFlag("--no-reread", flags.no_reread,
+                  "in a conversation, do not read an answer while the next question is typed");
+  command
+      .AddText("--drafts", flags.drafts,
+               "auto or off: run guesses of next tokens beside them where a text repeats itself; "
+               "the tokens are the same")
+      .ShowsDefault();
+  command
+      .AddNumber(
+          "--step-ms", flags.step_ms, {1, kMaxInt32},
+          "milliseconds that a step with pieces of prompts may take while others are answered")
       .ShowsDefault();
 }
 
 }  // namespace
+
+absl::Status ReadEngineFlags(GenerateFlags& flags) {
+  const std::map<std::string, PrefixReuse> reuses = {
+      {"exact", PrefixReuse::kExact}, {"all", PrefixReuse::kAll}, {"off", PrefixReuse::kOff}};
+  const auto reuse = reuses.find(flags.prefix_reuse);
+  if (reuse == reuses.end()) {
+    return absl::InvalidArgumentError(
+        StrCat("--prefix-reuse: expected exact, all or off, got \"", flags.prefix_reuse, "\""));
+  }
+  if (flags.drafts != "auto" && flags.drafts != "off") {
+    return absl::InvalidArgumentError(
+        StrCat("--drafts: expected auto or off, got \"", flags.drafts, "\""));
+  }
+  if (flags.cache_bytes > 0 && flags.engine.cache_tokens > 0) {
+    return absl::InvalidArgumentError("--cache-bytes: expected none beside --cache-tokens");
+  }
+  constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
+  flags.engine.cache_bytes = static_cast<int64_t>(std::min(flags.cache_bytes, kMost));
+  flags.engine.prefix_reuse = flags.no_shared_prefixes ? PrefixReuse::kOff : reuse->second;
+  flags.engine.rereads = !flags.no_reread;
+  flags.engine.drafts = flags.drafts == "auto";
+  flags.engine.step_seconds = static_cast<double>(flags.step_ms) / 1000;
+  flags.engine.kv_cache = flags.cache.format;
+  return absl::OkStatus();
+}
 
 void AddGenerateFlags(Command command, GenerateFlags& flags) {
   command.Group("Prompts");

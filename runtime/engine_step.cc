@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine::Submit, Cancel and Step.
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/runtime/engine_impl.h"
+
+namespace pagefuse {
+namespace {
+
+double Seconds(std::chrono::steady_clock::time_point since) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count();
+}
+
+// Calls what the caller gave; what it throws becomes a status.
+template <class Call>
+absl::Status Guarded(const Call& call) {
+  try {
+    call();
+    return absl::OkStatus();
+  } catch (const std::exception& error) {
+    return absl::AbortedError(StrCat("sink: threw \"", error.what(), "\""));
+  } catch (...) {
+    return absl::AbortedError("sink: threw");
+  }
+}
+
+void Fail(Progress& progress, absl::Status error) {
+  progress.completion.error = std::move(error);
+  progress.completion.finish = FinishReason::kFailed;
+  progress.done = true;
+}
+
+}  // namespace
+
+absl::StatusOr<RequestId> Engine::Submit(Request request, Sink sink) {
+  return impl_->Submit(std::move(request), std::move(sink),
+                       impl_->options.prefix_reuse != PrefixReuse::kOff);
+}
+
+void Engine::Cancel(RequestId id) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->cancelled.push_back(id);
+}
+
+StepReport Engine::Step() { return impl_->Step(); }
+
+absl::StatusOr<RequestId> Engine::Impl::Submit(Request request, Sink sink, bool shares) {
+  PF_RETURN_IF_ERROR(Check(request));
+  auto item = std::make_unique<Active>();
+  item->request = std::move(request);
+  item->sink = std::move(sink);
+  item->shares = shares;
+  item->samples = Begin({item->request}, [](const Request&) { return absl::OkStatus(); });
+  item->drafts.resize(item->samples.size());
+  const std::lock_guard lock(mutex);
+  item->id = next_id++;
+  const RequestId id = item->id;
+  submitted.push_back(std::move(item));
+  return id;
+}
+
+void Engine::Impl::TakeSubmitted() {
+  std::vector<std::unique_ptr<Active>> items;
+  {
+    const std::lock_guard lock(mutex);
+    items.swap(submitted);
+  }
+  if (!items.empty()) EndRereading();
+  for (auto& item : items) Add(std::move(item));
+}
+
+void Engine::Impl::Add(std::unique_ptr<Active> item) {
+  Active& added = *item;
+  added.left = static_cast<int64_t>(added.samples.size());
+  active.emplace(added.id, std::move(item));
+  if (added.samples[0].done) {  // no new tokens are wanted
+    for (size_t sample = 0; sample < added.samples.size(); ++sample) EndSample(added, sample);
+    return RemoveIfDone(added.id);
+  }
+  const Progress& first = added.samples[0];
+  const size_t number =
+      scheduler->Add({.tokens = &first.tokens,
+                      .num_read = static_cast<int64_t>(first.tokens.size()),
+                      .most_tokens = TokensToRun(added.request),
+                      .salt = added.request.cache_salt,
+                      .shares = added.shares,
+                      .shares_written = options.prefix_reuse == PrefixReuse::kAll,
+                      .drafts = added.drafts.empty() ? nullptr : added.drafts.data()});
+  added.numbers = {number};
+  owners[number] = {&added, 0};
+}
+
+// Somebody came for whom there is work.
+void Engine::Impl::EndRereading() {
+  if (active.size() != 1 || !active.begin()->second->rereads) return;
+  End(active.begin()->first, FinishReason::kCancelled, absl::OkStatus());
+}
+
+// Begins to read the newest answer of which the cache does not know all that it may; false if none is
+// left. What is known of a text that was stopped here stays.
+bool Engine::Impl::Reread() {
+  PrefixTree* tree = model->cache().tree();
+  if (tree == nullptr || options.prefix_reuse != PrefixReuse::kExact) return false;
+  while (!answers.empty()) {
+    Answer answer = std::move(answers.back());
+    answers.pop_back();
+    const auto length = static_cast<int64_t>(answer.tokens.size());
+    const PrefixTree::Hit hit = tree->Find({answer.tokens, length, answer.salt});
+    if ((length - 2) / tree->unit() * tree->unit() <= hit.length) continue;
+    auto item = std::make_unique<Active>();
+    item->request = {.prompt = std::move(answer.tokens),
+                     .max_new_tokens = 1,
+                     .cache_salt = std::move(answer.salt)};
+    if (!Check(item->request).ok()) continue;
+    item->rereads = true;
+    item->samples = Begin({item->request}, [](const Request&) { return absl::OkStatus(); });
+    {
+      const std::lock_guard lock(mutex);
+      item->id = next_id++;
+    }
+    Add(std::move(item));
+    return true;
+  }
+  return false;
+}
+
+void Engine::Impl::TakeCancelled() {
+  std::vector<RequestId> ids;
+  {
+    const std::lock_guard lock(mutex);
+    ids.swap(cancelled);
+  }
+  for (const RequestId id : ids) End(id, FinishReason::kCancelled, absl::OkStatus());
+}
+
+void Engine::Impl::EndSample(Active& item, size_t sample) {
+  if (sample < item.numbers.size()) {
+    scheduler->Finish(item.numbers[sample]);
+    owners.erase(item.numbers[sample]);
+  }
+  --item.left;
+  Progress& progress = item.samples[sample];
+  const FinishReason finish = progress.completion.finish;
+  const bool whole = finish == FinishReason::kLength || finish == FinishReason::kStop ||
+                     finish == FinishReason::kEnded;
+  if (options.rereads && item.shares && !item.rereads && whole) {
+    constexpr size_t kMostAnswers = 64;
+    answers.push_back({progress.tokens, item.request.cache_salt});
+    if (answers.size() > kMostAnswers) answers.pop_front();
+  }
+  if (!item.sink.on_done) return;
+  // Nobody is left to tell of what this throws.
+  Guarded([&] {
+    item.sink.on_done(static_cast<int64_t>(sample), std::move(item.samples[sample].completion));
+  }).IgnoreError();
+}
+
+void Engine::Impl::RemoveIfDone(RequestId id) {
+  const auto it = active.find(id);
+  if (it != active.end() && it->second->left == 0) active.erase(it);
+}
+
+void Engine::Impl::End(RequestId id, FinishReason finish, const absl::Status& error) {
+  const auto it = active.find(id);
+  if (it == active.end()) return;
+  Active& item = *it->second;
+  for (size_t sample = 0; sample < item.samples.size(); ++sample) {
+    Progress& progress = item.samples[sample];
+    if (progress.done) continue;
+    progress.done = true;
+    progress.completion.finish = finish;
+    progress.completion.error = error;
+    EndSample(item, sample);
+  }
+  RemoveIfDone(id);
+}
+
+absl::StatusOr<Tensor> Engine::Impl::RunStep(const Scheduler::Step& step) {
+  std::vector<int64_t> input_ids;
+  for (const Scheduler::Work& work : step.work) {
+    const Owner& owner = owners.at(work.request);
+    const auto first = owner.active->samples[owner.sample].tokens.begin() + work.first_token;
+    const auto drafts = static_cast<int64_t>(work.drafts.size());
+    input_ids.insert(input_ids.end(), first, first + work.num_tokens - drafts);
+    input_ids.insert(input_ids.end(), work.drafts.begin(), work.drafts.end());
+  }
+  const auto start = std::chrono::steady_clock::now();
+  PF_ASSIGN_OR_RETURN(Tensor logits, model->Run(input_ids, step.metadata));
+  if (logits.dims().back() == 0) {
+    return absl::FailedPreconditionError("engine: logits: expected at least one column, got none");
+  }
+  const double seconds = Seconds(start);
+  const auto tokens = static_cast<int64_t>(input_ids.size());
+  ++stats.steps;
+  const bool decode = input_ids.size() == step.metadata.seq_lens.size();
+  (decode ? stats.decode_seconds : stats.prefill_seconds) += seconds;
+  if (!decode) read_tokens_per_second = static_cast<double>(tokens) / std::max(seconds, 1e-9);
+  (decode ? stats.decode_tokens : stats.prefill_tokens) += tokens;
+  stats.peak_blocks = std::max(stats.peak_blocks, model->cache().blocks_in_use());
+  if (options.on_step) {
+    stopped = options.on_step({&model->session(), decode, tokens, step_shared, start, seconds});
+    PF_RETURN_IF_ERROR(stopped);
+  }
+  return logits;
+}
+
+// The prompt is computed: the other samples go on from here. Their places.
+std::vector<size_t> Engine::Impl::ForkSamples(Active& item) {
+  std::vector<size_t> samples = {0};
+  for (size_t sample = 1; sample < item.samples.size(); ++sample) {
+    const auto number =
+        scheduler->Fork(item.numbers[0], &item.samples[sample].tokens, &item.drafts[sample]);
+    PF_CHECK(number.ok());  // the sequence is there
+    item.numbers.push_back(*number);
+    owners[*number] = {&item, sample};
+    samples.push_back(sample);
+  }
+  return samples;
+}
+
+void Engine::Impl::TakeToken(Active& item, size_t sample, std::span<const float> logits) {
+  Progress& progress = item.samples[sample];
+  const absl::Status told =
+      Guarded([&] { AddToken(item.request, logits, progress, sample, item.sink.on_token); });
+  if (!told.ok()) return Fail(progress, told);
+  if (progress.done || model->Runs(progress.tokens.back())) return;
+  const absl::Status why = model->CheckTokens({&progress.tokens.back(), 1});
+  Fail(progress,
+       absl::FailedPreconditionError(StrCat("new token ", progress.completion.tokens.size() - 1,
+                                            ": ", StdView(why.message()))));
+}
+
+// A draft is kept while it is what is drawn behind what was before it: the same token, by the same
+// logits, as without drafts.
+void Engine::Impl::TakeDrafts(const Scheduler::Work& work, std::span<const float> logits,
+                              int64_t vocabulary) {
+  const Owner owner = owners.at(work.request);
+  Active& item = *owner.active;
+  Progress& progress = item.samples[owner.sample];
+  const auto drafts = static_cast<int64_t>(work.drafts.size());
+  int64_t right = 0;
+  while (true) {
+    TakeToken(item, owner.sample, logits.subspan(right * vocabulary, vocabulary));
+    if (progress.done || right == drafts || progress.tokens.back() != work.drafts[right]) break;
+    ++right;
+  }
+  scheduler->Accept(work, right);
+  stats.draft_tokens += drafts;
+  stats.drafts_right += right;
+  stats.decode_tokens -= drafts - right;
+  if (progress.done) EndSample(item, owner.sample);
+  RemoveIfDone(item.id);
+}
+
+void Engine::Impl::TakeLogits(const Scheduler::Work& work, std::span<const float> logits,
+                              int64_t vocabulary) {
+  if (!work.drafts.empty()) return TakeDrafts(work, logits, vocabulary);
+  const Owner owner = owners.at(work.request);
+  Active& item = *owner.active;
+  if (item.rereads) return End(item.id, FinishReason::kLength, absl::OkStatus());
+  std::vector<size_t> samples = {owner.sample};
+  if (item.numbers.size() == 1) {
+    for (Progress& progress : item.samples) {
+      progress.completion.cached_tokens = scheduler->shared_tokens(work.request);
+    }
+    samples = ForkSamples(item);
+  }
+  for (const size_t sample : samples) TakeToken(item, sample, logits);
+  for (const size_t sample : samples) {
+    if (item.samples[sample].done) EndSample(item, sample);
+  }
+  RemoveIfDone(item.id);
+}
+
+absl::StatusOr<Scheduler::Step> Engine::Impl::Plan() {
+  constexpr double kMost = 1e9;
+  const double tokens = read_tokens_per_second * options.step_seconds;
+  const int64_t shared = scheduler->shared_tokens();
+  auto step = scheduler->Next(static_cast<int64_t>(tokens > 0 ? std::min(tokens, kMost) : kMost));
+  step_shared = scheduler->shared_tokens() - shared;
+  stats.shared_tokens += step_shared;
+  return step;
+}
+
+StepReport Engine::Impl::Step() {
+  TakeSubmitted();
+  TakeCancelled();
+  if (scheduler->done() && options.rereads) Reread();
+  const bool rereads = active.size() == 1 && active.begin()->second->rereads;
+  const auto report = [&](int64_t tokens) {
+    return StepReport{tokens, static_cast<int64_t>(scheduler->num_running()),
+                      static_cast<int64_t>(scheduler->num_waiting()), rereads};
+  };
+  if (scheduler->done()) return report(0);
+  const absl::StatusOr<Scheduler::Step> step = Plan();
+  if (!step.ok()) {
+    End(owners.at(scheduler->WhoIsStuck()).active->id, FinishReason::kFailed, step.status());
+    return report(0);
+  }
+  const absl::StatusOr<Tensor> logits = RunStep(*step);
+  if (!logits.ok()) {
+    scheduler->RollBack();
+    for (const Scheduler::Work& work : step->work) {
+      const auto owner = owners.find(work.request);
+      if (owner == owners.end()) continue;
+      End(owner->second.active->id, FinishReason::kFailed, logits.status());
+    }
+    return report(0);
+  }
+  scheduler->Commit(*step);
+  TakeCancelled();
+  const int64_t vocabulary = logits->dims().back();
+  int64_t row = 0;
+  for (const Scheduler::Work& work : step->work) {
+    if (!work.last) continue;
+    const auto rows = 1 + static_cast<int64_t>(work.drafts.size());
+    const int64_t first = std::exchange(row, row + rows);
+    if (!owners.contains(work.request)) continue;  // cancelled meanwhile
+    TakeLogits(work, logits->values<float>().subspan(first * vocabulary, rows * vocabulary),
+               vocabulary);
+  }
+  return report(static_cast<int64_t>(step->metadata.positions.size()));
+}
+
+}  // namespace pagefuse
