@@ -55,10 +55,18 @@ class Terminal:
     def wait_to_edit(self, prompt="> "):
         """A prompt that is shown, and the terminal given over to the editor, which is a moment later: till then it edits itself."""
         self.wait_for(prompt)
+        self._wait_till_it_edits_itself(False)
+
+    def wait_to_work(self):
+        """The line is read, and what it asks for has begun."""
+        self._wait_till_it_edits_itself(True)
+        time.sleep(0.1)
+
+    def _wait_till_it_edits_itself(self, wanted):
         end = time.monotonic() + PATIENCE
-        while termios.tcgetattr(self.screen)[3] & termios.ICANON:
+        while bool(termios.tcgetattr(self.screen)[3] & termios.ICANON) != wanted:
             if time.monotonic() > end:
-                sys.exit("the terminal is left to itself")
+                sys.exit("the terminal is left to itself" if not wanted else "the line is not read")
             time.sleep(0.01)
 
     def type(self, keys):
@@ -123,7 +131,7 @@ def interrupted_question(pagefuse, model):
                     "--max-new-tokens", "8", "--check-paging", "never")
     chat.wait_to_edit()
     chat.type("What does the tin cup hold?\r")
-    chat.wait_for(r"prefill")
+    chat.wait_to_work()  # for a second or so, in two thousand steps
     chat.type("\x03")
     chat.wait_for(r"pagefuse: stopped before the answer: the question is taken back")
     chat.wait_to_edit()
