@@ -385,6 +385,21 @@ TEST(EngineTexts, AnswersAreReadWhileNobodyAsks) {
   }
 }
 
+// Written rows taken for read ones: nothing of an answer is read again, up to whole blocks.
+TEST(EngineTexts, AnswersAreThereAtOnceWhereTheirBitsDoNotMatter) {
+  for (const int64_t window : {0, 8}) {
+    const std::unique_ptr<Engine> engine =
+        MakeEngine({.prefix_reuse = PrefixReuse::kAll, .rereads = false}, window);
+    Request request = {.prompt = LongPrompt(), .max_new_tokens = 21};
+    const Completion answer = Must(engine->Generate({request}))[0];
+    request.prompt.insert(request.prompt.end(), answer.tokens.begin(), answer.tokens.end());
+    request.prompt.push_back(3);
+    EXPECT_EQ(Must(engine->Generate({request}))[0].cached_tokens, 60);  // the last one was not run
+    EXPECT_EQ(engine->cache().blocks_in_use(), 0);
+    EXPECT_TRUE(engine->cache().CheckAccounts().ok()) << engine->cache().CheckAccounts();
+  }
+}
+
 // Somebody who asks meanwhile does not wait for it.
 TEST(EngineTexts, ReadingOfAnswersEndsWhenSomebodyAsks) {
   const std::unique_ptr<Engine> engine = MakeEngine({.max_tokens_per_step = 4});
