@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -13,7 +12,6 @@
 #include "pagefuse/ops/cache/cache_groups.h"
 #include "pagefuse/ops/registry/registry.h"
 #include "pagefuse/passes/verify/compare_models.h"
-#include "pagefuse/runtime/cache_size.h"
 #include "pagefuse/runtime/paged_model.h"
 #include "pagefuse/runtime/plain_decoder.h"
 
@@ -63,18 +61,22 @@ absl::StatusOr<std::vector<OrtStep>> PagedSteps(Model model, const StepOptions& 
   PagedModelOptions paging;
   paging.session.num_threads = options.threads;
   PF_ASSIGN_OR_RETURN(auto paged, PagedModel::Create(std::move(model), paging));
-  int64_t all = 0;
+  std::vector<int64_t> lengths;
   std::vector<StepEntry> entries;
   int64_t tokens = 0;
   for (const int64_t prompt : kStepPrompts) {
-    all += prompt + kDecodeSteps + paged->layout().groups()[0].block_size;
+    lengths.push_back(prompt + kDecodeSteps);
     tokens += prompt;
   }
   const int64_t token_bytes = std::max<int64_t>(paged->layout().bytes_per_token(), 1);
-  const CacheSize size = {.tokens = std::max(options.cache_bytes / token_bytes, all),
-                          .max_sequences = std::size(kStepPrompts),
-                          .step_tokens = tokens};
-  PF_RETURN_IF_ERROR(paged->ReserveBlocks(BlocksOf(paged->layout(), size), {}));
+  // A larger cache shows what copies of it cost.
+  std::vector<int64_t> blocks;
+  for (const CacheGroup& group : paged->layout().groups()) {
+    const int64_t rows = group.RowsOf(options.cache_bytes / token_bytes);
+    const int64_t asked = group.sliding_window == 0 ? rows / group.block_size : 0;
+    blocks.push_back(std::max(asked, paged->layout().BlocksFor(group, lengths, tokens)));
+  }
+  PF_RETURN_IF_ERROR(paged->ReserveBlocks(blocks, {}));
   for (const int64_t prompt : kStepPrompts)
     entries.push_back({paged->cache().AddSequence(), prompt});
   std::vector<OrtStep> steps;
