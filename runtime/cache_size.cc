@@ -24,7 +24,7 @@ int64_t BlocksOfGroup(const CacheLayout& layout, const CacheGroup& group, const 
   const int64_t unit = PrefixTree::UnitOf(layout.groups());
   // Windows that end at the last whole node, and one block cut at either end.
   const int64_t window = Divide(group.sliding_window + unit + Drafts::kMost, group.block_size) + 2;
-  const int64_t every = std::max<int64_t>(2048, 2 * group.sliding_window);
+  const int64_t every = PrefixTree::CheckpointEvery(layout.groups());
   const int64_t checkpoints =
       (tokens / every + size.max_sequences) * (Divide(group.sliding_window, group.block_size) + 1);
   const int64_t most =

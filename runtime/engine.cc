@@ -38,6 +38,10 @@ absl::Status CheckEngineOptions(const EngineOptions& options) {
         StrCat("engine: max_sequences: expected 1 to ", half,
                ", half of max_tokens_per_step, so that prompts have the rest, got ", sequences));
   }
+  if (!(options.step_seconds > 0)) {
+    return absl::InvalidArgumentError(
+        StrCat("engine: step_seconds: expected more than 0, got ", options.step_seconds));
+  }
   if (options.cache_tokens < 0) {
     return absl::InvalidArgumentError(
         StrCat("engine: cache_tokens: expected 0 or more, got ", options.cache_tokens));
@@ -107,6 +111,15 @@ absl::Status Engine::Impl::MakeCacheOf(int64_t bytes) {
                                  .bytes = bytes,
                                  .max_sequences = max_sequences,
                                  .step_tokens = options.max_tokens_per_step});
+  int64_t needed = 0;
+  for (size_t g = 0; g < blocks.size(); ++g) {
+    needed += blocks[g] * model->layout().BlockBytes(model->layout().groups()[g]);
+  }
+  if (options.cache_bytes > 0 && needed > options.cache_bytes) {
+    return absl::InvalidArgumentError(StrCat("engine: cache_bytes: expected ", needed,
+                                             " or more, a block of each group, got ",
+                                             options.cache_bytes));
+  }
   PF_RETURN_IF_ERROR(model->ReserveBlocks(
       blocks, {.keep = Drafts::kMost, .keeps_texts = options.prefix_reuse != PrefixReuse::kOff}));
   scheduler = std::make_unique<Scheduler>(

@@ -58,7 +58,8 @@ struct EngineOptions {
   bool rereads = true;
   // Guesses of next tokens are run with them, where the text repeats itself (Drafts).
   bool drafts = true;
-  // What a step with pieces of prompts may take while others decode, by the speed of those before.
+  // What a step with pieces of prompts may take while others decode, by the speed of those before;
+  // more than 0.
   double step_seconds = 0.2;
   // Called after every step; an error ends the requests of the step, as one that failed, and a
   // Generate, whose own it is. May be null.
@@ -94,7 +95,7 @@ struct Sink {
 
 // What a step did.
 struct StepReport {
-  int64_t tokens = 0;                // 0: nothing was there to do
+  int64_t tokens = 0;                // 0: nothing was there to do, or the step failed
   int64_t running = 0, waiting = 0;  // requests after it, of those that may run at once
   bool rereads = false;              // an answer, which nobody waits for
 };

@@ -147,7 +147,8 @@ void Engine::Impl::EndSample(Active& item, size_t sample) {
   const FinishReason finish = progress.completion.finish;
   const bool whole = finish == FinishReason::kLength || finish == FinishReason::kStop ||
                      finish == FinishReason::kEnded;
-  if (options.rereads && item.shares && !item.rereads && whole) {
+  const bool answered = !progress.completion.tokens.empty();
+  if (options.rereads && item.shares && !item.rereads && whole && answered) {
     constexpr size_t kMostAnswers = 64;
     answers.push_back({progress.tokens, item.request.cache_salt});
     if (answers.size() > kMostAnswers) answers.pop_front();

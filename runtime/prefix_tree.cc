@@ -16,6 +16,12 @@ namespace {
 constexpr int64_t kCheckpointTokens = 2048;
 constexpr size_t kSampledLeaves = 8;
 
+int64_t LargestWindow(const std::vector<CacheGroup>& groups) {
+  int64_t window = 0;
+  for (const CacheGroup& group : groups) window = std::max(window, group.sliding_window);
+  return window;
+}
+
 }  // namespace
 
 struct PrefixTree::Node {
@@ -64,18 +70,23 @@ int64_t PrefixTree::UnitOf(const std::vector<CacheGroup>& groups) {
   return unit;
 }
 
+int64_t PrefixTree::CheckpointEvery(const std::vector<CacheGroup>& groups) {
+  const int64_t every = std::max(kCheckpointTokens, 2 * LargestWindow(groups));
+  const int64_t unit = UnitOf(groups);
+  return (every + unit - 1) / unit * unit;
+}
+
 PrefixTree::PrefixTree(const std::vector<CacheGroup>& groups, std::vector<BlockPool>* pools)
     : PrefixTree(groups, pools, Options()) {}
 
 PrefixTree::PrefixTree(const std::vector<CacheGroup>& groups, std::vector<BlockPool>* pools,
                        const Options& options)
-    : groups_(groups), pools_(pools), unit_(UnitOf(groups)), nodes_(0, Hash{options.hash_mask}) {
-  int64_t window = 0;
-  for (const CacheGroup& group : groups_) window = std::max(window, group.sliding_window);
-  has_windows_ = window > 0;
-  const int64_t every = std::max(kCheckpointTokens, 2 * window);
-  checkpoint_every_ = (every + unit_ - 1) / unit_ * unit_;
-}
+    : groups_(groups),
+      pools_(pools),
+      unit_(UnitOf(groups)),
+      checkpoint_every_(CheckpointEvery(groups)),
+      has_windows_(LargestWindow(groups) > 0),
+      nodes_(0, Hash{options.hash_mask}) {}
 
 PrefixTree::~PrefixTree() = default;
 

@@ -55,6 +55,7 @@ class PrefixTree {
   // Tokens between checkpoints of a long text, a multiple of the unit.
   int64_t checkpoint_every() const { return checkpoint_every_; }
   static int64_t UnitOf(const std::vector<CacheGroup>& groups);
+  static int64_t CheckpointEvery(const std::vector<CacheGroup>& groups);
 
   struct Hit {
     Node* node = nullptr;  // null: nothing is there
@@ -131,7 +132,7 @@ class PrefixTree {
   std::vector<BlockPool>* pools_;
   int64_t unit_;
   int64_t checkpoint_every_;
-  bool has_windows_ = false;
+  bool has_windows_;
   absl::flat_hash_set<std::unique_ptr<Node>, Hash, Equal> nodes_;
   std::map<std::string, uint64_t, std::less<>> roots_;  // serial numbers by salt
   std::vector<Node*> leaves_;

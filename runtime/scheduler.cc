@@ -179,10 +179,8 @@ void Scheduler::Preempt(size_t number) {
 }
 
 // Starts a request if the cache has room for all that is known of it, beside what was promised.
-bool Scheduler::Admit(size_t number, std::vector<int64_t>& promised) {
+bool Scheduler::Admit(size_t number, const PrefixTree::Hit& hit, std::vector<int64_t>& promised) {
   Request& request = requests_.at(number);
-  PrefixTree::Hit hit;
-  if (request.text.shares) hit = cache_->tree()->Find(TextOf(request));
   const SequenceId sequence = cache_->AddSequence(hit);
   for (size_t g = 0; g < promised.size(); ++g) {
     const auto group = static_cast<int>(g);
@@ -232,8 +230,9 @@ void Scheduler::AdmitWaiting() {
   for (const size_t number : first) {
     if (running_.size() >= most) return;
     Request& request = requests_.at(number);
-    const int64_t found = request.text.shares ? cache_->tree()->Find(TextOf(request)).length : 0;
-    if (!Awaits(request, found) && !Admit(number, promised)) return;
+    PrefixTree::Hit hit;
+    if (request.text.shares) hit = cache_->tree()->Find(TextOf(request));
+    if (!Awaits(request, hit.length) && !Admit(number, hit, promised)) return;
   }
 }
 

@@ -148,7 +148,7 @@ class Scheduler {
   void KeepAll(const Request& request);
   void KeepNodes(Request& request, int64_t from, int64_t to);
 
-  bool Admit(size_t number, std::vector<int64_t>& promised);
+  bool Admit(size_t number, const PrefixTree::Hit& hit, std::vector<int64_t>& promised);
   void Promise(const Request& request, std::vector<int64_t>& promised) const;
   void AdmitWaiting();
   static StepEntry EntryOf(const Request& request, const Work& work);

@@ -160,6 +160,13 @@ TEST(Engine, BadOptionsAreNamed) {
             "engine: max_sequences: expected 1 to 4, half of max_tokens_per_step, so that prompts "
             "have the rest, got 5");
   EXPECT_EQ(CreateError({.cache_tokens = -1}), "engine: cache_tokens: expected 0 or more, got -1");
+  EXPECT_EQ(CreateError({.cache_bytes = -1}), "engine: cache_bytes: expected 0 or more, got -1");
+  EXPECT_EQ(CreateError({.cache_bytes = 1023}),
+            "engine: cache_bytes: expected 1024 or more, a block of each group, got 1023");
+  EXPECT_EQ(CreateError({.cache_bytes = 1024}), "");
+  EXPECT_EQ(CreateError({.cache_tokens = 8, .cache_bytes = 8}),
+            "engine: cache_bytes: expected none beside cache_tokens");
+  EXPECT_EQ(CreateError({.step_seconds = 0}), "engine: step_seconds: expected more than 0, got 0");
   EXPECT_THAT(CreateError({.block_size = 0}),
               HasSubstr("block_size: expected 1 to 1048576, got \"0\""));
   EXPECT_THAT(CreateError({.block_size = std::numeric_limits<int64_t>::max()}),
