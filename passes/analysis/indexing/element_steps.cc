@@ -228,8 +228,11 @@ bool IndexingAnalysis::StepSlice(Element& element) {
   for (const SliceCut& cut : *cuts) {
     if (!cut.start.known() || cut.step <= 0 || !IsCertain(at[cut.axis])) return false;
     const bool from_end = cut.start.constant() != 0 && ProvablyNotNegative(cut.start * Dim(-1));
-    const Dim start = from_end ? cut.start + from[cut.axis] : cut.start;
-    if (trust_ == Trust::kNothing && !from_end && !ProvablyNotNegative(start)) return false;
+    Dim start = from_end ? cut.start + from[cut.axis] : cut.start;
+    // One further back than the axis is long begins with it. The last element is there if any is.
+    if (from_end && start.constant().value_or(0) < 0) start = Dim(0);
+    const bool inside = cut.start.constant() == -1 || ProvablyNotNegative(start);
+    if (trust_ == Trust::kNothing && !inside) return false;
     at[cut.axis] = at[cut.axis].Times(Dim(cut.step)) + IndexExpr(start);
   }
   element = {node.input(0), std::move(at)};
