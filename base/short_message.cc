@@ -63,9 +63,4 @@ std::string ShortMessage(std::string_view text) {
   return Elided(out, kMostOfAMessage / 2, kMostOfAMessage / 4);
 }
 
-absl::Status ShortStatus(const absl::Status& status) {
-  if (status.message().size() <= kMostOfAValue) return status;
-  return absl::Status(status.code(), ShortMessage(StdView(status.message())));
-}
-
 }  // namespace pagefuse

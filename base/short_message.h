@@ -6,8 +6,6 @@
 #include <string>
 #include <string_view>
 
-#include "absl/status/status.h"
-
 namespace pagefuse {
 
 inline constexpr size_t kMostOfAValue = 400;     // of what a message quotes
@@ -16,8 +14,5 @@ inline constexpr size_t kMostOfAMessage = 4000;  // all in all
 // The text, in which values ("quoted", [in brackets], or without a space) of more than kMostOfAValue bytes, and then the whole, are cut
 // out in the middle, where it says how many bytes were left out. Not longer than kMostOfAMessage, and UTF-8 if the text is.
 std::string ShortMessage(std::string_view text);
-
-// The status with a short message.
-absl::Status ShortStatus(const absl::Status& status);
 
 }  // namespace pagefuse

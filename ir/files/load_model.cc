@@ -3,10 +3,9 @@
 #include <filesystem>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/base/str_cat.h"
+#include "pagefuse/base/status_place.h"
 #include "pagefuse/ir/onnx/foreign_file.h"
 #include "pagefuse/ir/onnx/onnx_io.h"
-#include "pagefuse/ir/onnx/onnx_proto.h"
 #include "pagefuse/ir/text/text.h"
 
 namespace pagefuse {
@@ -48,7 +47,7 @@ absl::StatusOr<Model> LoadModel(const std::string& path, const LoadOptions& opti
   PF_ASSIGN_OR_RETURN(const std::shared_ptr<Buffer> file,
                       options.map_files ? Buffer::MapFile(path) : Buffer::ReadFile(path));
   absl::StatusOr<Model> model = ReadBytes(Bytes(*file), path, options);
-  PF_RETURN_IF_ERROR(At(StrCat("\"", path, "\""), model.status()));
+  PF_RETURN_IF_ERROR(InFile(path, model.status()));
   return model;
 }
 

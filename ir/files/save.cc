@@ -3,7 +3,6 @@
 
 #include "pagefuse/base/new_file.h"
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/onnx/export_graph.h"
 #include "pagefuse/ir/onnx/onnx_io.h"
 

@@ -11,6 +11,7 @@
 #include "absl/container/inlined_vector.h"
 
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/status_place.h"
 #include "pagefuse/base/str_cat.h"
 
 namespace pagefuse {
@@ -284,14 +285,11 @@ absl::Status Verify(const Model& model) {
   PF_RETURN_IF_ERROR(Verify(*model.graph));
   PF_RETURN_IF_ERROR(CheckDomains(*model.graph, model.opset_imports));
   for (const Function& function : model.functions) {
-    auto in_function = [&function](const absl::Status& status) {
-      if (status.ok()) return status;
-      return absl::Status(status.code(), StrCat(FunctionPlace(function), ": ", status.message()));
-    };
     if (function.name.empty()) return Invalid("a function has no name");
     if (function.body == nullptr) return Invalid(FunctionPlace(function), ": has no body");
-    PF_RETURN_IF_ERROR(in_function(Verify(*function.body)));
-    PF_RETURN_IF_ERROR(in_function(CheckDomains(*function.body, function.opset_imports)));
+    const std::string place = FunctionPlace(function);
+    PF_RETURN_IF_ERROR(AtPlace(place, Verify(*function.body)));
+    PF_RETURN_IF_ERROR(AtPlace(place, CheckDomains(*function.body, function.opset_imports)));
   }
   return CheckCalls(model);
 }

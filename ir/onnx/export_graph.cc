@@ -138,8 +138,8 @@ absl::Status ExportNode(const Node& node, ExportContext& context, onnx::NodeProt
   if (!node.overload.empty()) AddUnknown(*proto, field::kNodeOverload, node.overload);
   AddUnknownMetadata(*proto, field::kNodeMetadata, node.metadata);
   for (const auto& [name, attribute] : node.attributes()) {
-    PF_RETURN_IF_ERROR(
-        At(node.Description(), ExportAttribute(name, attribute, context, proto->add_attribute())));
+    PF_RETURN_IF_ERROR(AtPlace(node.Description(),
+                               ExportAttribute(name, attribute, context, proto->add_attribute())));
   }
   return absl::OkStatus();
 }

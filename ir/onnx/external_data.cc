@@ -52,15 +52,16 @@ absl::StatusOr<Entry> ParseEntry(const onnx::TensorProto& proto) {
 absl::StatusOr<std::shared_ptr<Buffer>> ExternalData::Open(const std::string& location) {
   if (const auto known = opened_.find(location); known != opened_.end()) return known->second;
   const absl::StatusOr<fs::path> path = ContainedPath(options_.base_dir, location);
-  PF_RETURN_IF_ERROR(At("external data", path.status()));
+  PF_RETURN_IF_ERROR(AtPlace("external data", path.status()));
   std::shared_ptr<Buffer>& file = files_[path->string()];
   if (file == nullptr) {
     absl::StatusOr<std::shared_ptr<Buffer>> opened =
         options_.map_files ? Buffer::MapFile(path->string()) : Buffer::ReadFile(path->string());
-    PF_RETURN_IF_ERROR(At("external data", opened.status()));
+    PF_RETURN_IF_ERROR(AtPlace("external data", opened.status()));
     const std::string_view bytes(reinterpret_cast<const char*>((*opened)->data()),
                                  (*opened)->size());
-    PF_RETURN_IF_ERROR(At(StrCat("external data: \"", location, "\""), CheckIsNoPointer(bytes)));
+    PF_RETURN_IF_ERROR(
+        AtPlace(StrCat("external data: \"", location, "\""), CheckIsNoPointer(bytes)));
     file = *std::move(opened);
   }
   opened_[location] = file;

@@ -3,7 +3,6 @@
 
 #include <cctype>
 #include <cstdint>
-#include <utility>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"

@@ -38,10 +38,10 @@ std::string NodePlace(const onnx::NodeProto& proto) {
 
 absl::Status ImportValueInfo(onnx::ValueInfoProto& info, Value& value) {
   const std::string place = StrCat("value \"", value.name(), "\"");
-  if (info.has_type()) PF_RETURN_IF_ERROR(At(place, ImportType(info.type(), value)));
+  if (info.has_type()) PF_RETURN_IF_ERROR(AtPlace(place, ImportType(info.type(), value)));
   if (!info.doc_string().empty()) value.doc_string = info.doc_string();
   absl::StatusOr<Metadata> metadata = TakeUnknownMetadata(info, field::kValueInfoMetadata);
-  PF_RETURN_IF_ERROR(At(place, metadata.status()));
+  PF_RETURN_IF_ERROR(AtPlace(place, metadata.status()));
   if (!metadata->empty()) value.metadata = *std::move(metadata);
   info.clear_name();
   info.clear_type();
@@ -101,11 +101,11 @@ absl::Status ImportInitializers(onnx::GraphProto& proto, const ImportContext& co
                                 Graph& graph) {
   for (onnx::TensorProto& tensor : *proto.mutable_initializer()) {
     const std::string place = StrCat("initialiser \"", tensor.name(), "\"");
-    PF_RETURN_IF_ERROR(At(place, ImportInitializer(tensor, context, graph)));
+    PF_RETURN_IF_ERROR(AtPlace(place, ImportInitializer(tensor, context, graph)));
   }
   for (const onnx::SparseTensorProto& tensor : proto.sparse_initializer()) {
     const std::string place = StrCat("initialiser \"", tensor.values().name(), "\"");
-    PF_RETURN_IF_ERROR(At(place, ImportSparseInitializer(tensor, context, graph)));
+    PF_RETURN_IF_ERROR(AtPlace(place, ImportSparseInitializer(tensor, context, graph)));
   }
   proto.clear_initializer();
   proto.clear_sparse_initializer();
@@ -163,7 +163,7 @@ absl::Status ImportAttributes(onnx::NodeProto& proto, const ImportContext& conte
     if (name.empty()) return Invalid("an attribute has no name");
     if (node.attribute(name) != nullptr) return Invalid(place, ": is there twice");
     absl::StatusOr<Attribute> value = ImportAttribute(attribute, node.graph(), context);
-    PF_RETURN_IF_ERROR(At(place, value.status()));
+    PF_RETURN_IF_ERROR(AtPlace(place, value.status()));
     node.SetAttribute(name, *std::move(value));
   }
   return absl::OkStatus();
@@ -251,7 +251,7 @@ absl::Status ImportBody(NodeList& nodes, ValueInfoList& value_info, const Import
   }
   for (onnx::NodeProto& node : nodes) {
     const std::string place = NodePlace(node);
-    PF_RETURN_IF_ERROR(At(place, ImportNode(node, context, graph)));
+    PF_RETURN_IF_ERROR(AtPlace(place, ImportNode(node, context, graph)));
   }
   nodes.Clear();
   return absl::OkStatus();

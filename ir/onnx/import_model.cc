@@ -39,7 +39,7 @@ absl::Status ImportDefaults(onnx::FunctionProto& proto, const ImportContext& con
     PF_RETURN_IF_ERROR(ParseProto(bytes, MessageDepth(context.max_depth), attribute));
     std::string name = attribute.name();
     absl::StatusOr<Attribute> value = ImportAttribute(attribute, nullptr, context);
-    PF_RETURN_IF_ERROR(At(StrCat("attribute \"", name, "\""), value.status()));
+    PF_RETURN_IF_ERROR(AtPlace(StrCat("attribute \"", name, "\""), value.status()));
     if (const auto* graph = std::get_if<std::shared_ptr<Graph>>(&value->value)) {
       PF_RETURN_IF_ERROR((*graph)->SortTopologically());
     } else if (const auto* graphs = std::get_if<Attribute::Graphs>(&value->value)) {
@@ -100,7 +100,7 @@ absl::StatusOr<Function> ImportFunction(onnx::FunctionProto& proto, const Import
   function.name = proto.name();
   function.overload = TakeUnknownString(proto, field::kFunctionOverload);
   const std::string place = StrCat("function \"", function.domain, ".", function.name, "\"");
-  PF_RETURN_IF_ERROR(At(place, ImportFunctionFields(proto, context, function)));
+  PF_RETURN_IF_ERROR(AtPlace(place, ImportFunctionFields(proto, context, function)));
   return function;
 }
 

@@ -66,9 +66,9 @@ absl::Status CheckSparse(const Tensor& values, const Tensor& indices,
 
 absl::StatusOr<Tensor> ImportSparse(onnx::SparseTensorProto proto, ExternalData& external) {
   absl::StatusOr<Tensor> values = TakeTensor(*proto.mutable_values(), external);
-  PF_RETURN_IF_ERROR(At("sparse values", values.status()));
+  PF_RETURN_IF_ERROR(AtPlace("sparse values", values.status()));
   absl::StatusOr<Tensor> indices = TakeTensor(*proto.mutable_indices(), external);
-  PF_RETURN_IF_ERROR(At("sparse indices", indices.status()));
+  PF_RETURN_IF_ERROR(AtPlace("sparse indices", indices.status()));
   const std::vector<int64_t> dims(proto.dims().begin(), proto.dims().end());
   PF_RETURN_IF_ERROR(CheckSparse(*values, *indices, dims));
   PF_ASSIGN_OR_RETURN(Tensor dense, Tensor::Allocate(values->dtype(), dims));

@@ -64,7 +64,7 @@ absl::StatusOr<Metadata> TakeUnknownMetadata(Message& message, int number) {
   Metadata metadata;
   for (const std::string& content : TakeUnknown(message, number)) {
     onnx::StringStringEntryProto entry;
-    PF_RETURN_IF_ERROR(At("metadata_props", ParseProto(content, MessageDepth(0), entry)));
+    PF_RETURN_IF_ERROR(AtPlace("metadata_props", ParseProto(content, MessageDepth(0), entry)));
     metadata.emplace_back(entry.key(), entry.value());
   }
   return metadata;
@@ -102,11 +102,6 @@ void ExportMetadata(const Metadata& metadata,
     entry->set_key(key);
     entry->set_value(value);
   }
-}
-
-absl::Status At(std::string_view place, const absl::Status& status) {
-  if (status.ok()) return status;
-  return absl::Status(status.code(), StrCat(place, ": ", status.message()));
 }
 
 }  // namespace pagefuse

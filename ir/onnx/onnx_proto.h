@@ -11,6 +11,7 @@
 #include <google/protobuf/message.h>
 #include <onnx/onnx_pb.h>
 
+#include "pagefuse/base/status_place.h"
 #include "pagefuse/ir/graph/graph.h"
 
 namespace pagefuse {
@@ -58,8 +59,5 @@ Metadata ImportMetadata(
     const google::protobuf::RepeatedPtrField<onnx::StringStringEntryProto>& entries);
 void ExportMetadata(const Metadata& metadata,
                     google::protobuf::RepeatedPtrField<onnx::StringStringEntryProto>* entries);
-
-// `status` with `place: ` before its message, if it is an error.
-absl::Status At(std::string_view place, const absl::Status& status);
 
 }  // namespace pagefuse

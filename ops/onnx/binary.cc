@@ -42,36 +42,23 @@ Kernel HwyKernel(BinaryRowFn row) {
       }};
 }
 
-// An op whose result has the type of its inputs.
+// `type`: of the result, T if that of the inputs.
 template <typename Types, typename Fn>
-OpDef Binary(Fn fn, std::string_view name, int since, std::string_view doc) {
-  return OpDef("", name, since)
-      .Doc(doc)
+OpDef Binary(Fn fn, std::string_view name, int since, std::string_view doc,
+             std::string_view type = "T") {
+  const DataType dtype = type == "T" ? DataType::kUndefined : DataType::kBool;
+  OpDef op("", name, since);
+  op.Doc(doc)
       .Input("A", "T", "[...]")
       .Input("B", "T", "[...], broadcast with A")
-      .Output("C", "T", "the broadcast shape")
+      .Output("C", type, "the broadcast shape")
       .Types("T", TypesOf(Types()))
-      .InferShapes([](ShapeContext& context) { return InferBroadcast(context); })
-      .AddKernel({.name = "reference",
-                  .run = [fn](KernelArgs& args) { return RunReference<Types>(fn, args); }})
-      .Elementwise()
-      .InPlace(0, 0)
-      .InPlace(0, 1);
-}
-
-// An op whose result is bool.
-template <typename Types, typename Fn>
-OpDef Predicate(Fn fn, std::string_view name, int since, std::string_view doc) {
-  return OpDef("", name, since)
-      .Doc(doc)
-      .Input("A", "T", "[...]")
-      .Input("B", "T", "[...], broadcast with A")
-      .Output("C", "bool", "the broadcast shape")
-      .Types("T", TypesOf(Types()))
-      .InferShapes([](ShapeContext& context) { return InferBroadcast(context, DataType::kBool); })
+      .InferShapes([dtype](ShapeContext& context) { return InferBroadcast(context, dtype); })
       .AddKernel({.name = "reference",
                   .run = [fn](KernelArgs& args) { return RunReference<Types>(fn, args); }})
       .Elementwise();
+  if (type == "T") op.InPlace(0, 0).InPlace(0, 1);
+  return op;
 }
 
 absl::Status CheckDivisor(const KernelArgs& args) {
@@ -202,19 +189,21 @@ OpDef PReluDef() {
   return Binary<Types>(kPRelu, "PRelu", 7, "X where X >= 0, else slope * X.");
 }
 
-OpDef AndDef() { return Predicate<TypeList<bool>>(kAnd, "And", 7, "A and B."); }
-OpDef OrDef() { return Predicate<TypeList<bool>>(kOr, "Or", 7, "A or B."); }
-OpDef XorDef() { return Predicate<TypeList<bool>>(kXor, "Xor", 7, "A != B."); }
+OpDef AndDef() { return Binary<TypeList<bool>>(kAnd, "And", 7, "A and B.", "bool"); }
+OpDef OrDef() { return Binary<TypeList<bool>>(kOr, "Or", 7, "A or B.", "bool"); }
+OpDef XorDef() { return Binary<TypeList<bool>>(kXor, "Xor", 7, "A != B.", "bool"); }
 
 OpDef EqualDef() {
   using Types = decltype(Join(Numbers(), TypeList<bool>()));
-  return Predicate<Types>(kEqual, "Equal", 7, "A == B.");
+  return Binary<Types>(kEqual, "Equal", 7, "A == B.", "bool");
 }
-OpDef LessDef() { return Predicate<Numbers>(kLess, "Less", 7, "A < B."); }
-OpDef LessOrEqualDef() { return Predicate<Numbers>(kLessOrEqual, "LessOrEqual", 12, "A <= B."); }
-OpDef GreaterDef() { return Predicate<Numbers>(kGreater, "Greater", 7, "A > B."); }
+OpDef LessDef() { return Binary<Numbers>(kLess, "Less", 7, "A < B.", "bool"); }
+OpDef LessOrEqualDef() {
+  return Binary<Numbers>(kLessOrEqual, "LessOrEqual", 12, "A <= B.", "bool");
+}
+OpDef GreaterDef() { return Binary<Numbers>(kGreater, "Greater", 7, "A > B.", "bool"); }
 OpDef GreaterOrEqualDef() {
-  return Predicate<Numbers>(kGreaterOrEqual, "GreaterOrEqual", 12, "A >= B.");
+  return Binary<Numbers>(kGreaterOrEqual, "GreaterOrEqual", 12, "A >= B.", "bool");
 }
 
 OpDef BitwiseAndDef() {

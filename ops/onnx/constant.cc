@@ -6,6 +6,7 @@
 
 #include "pagefuse/base/packed_types.h"
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/status_place.h"
 #include "pagefuse/ir/tensor/tensor_of.h"
 #include "pagefuse/ops/kernels/numeric/dispatch.h"
 #include "pagefuse/ops/kernels/numeric/packed_elements.h"
@@ -28,9 +29,8 @@ absl::StatusOr<Tensor> ConstantTensor(const Node& node) {
   if (const auto* value = std::get_if<float>(&attribute.value)) return Tensor::Scalar(*value);
   const auto list_of = [&node](const auto& values) -> absl::StatusOr<Tensor> {
     auto list = TensorOf({static_cast<int64_t>(values.size())}, values);
-    if (list.ok()) return list;
-    return absl::Status(list.status().code(),
-                        absl::StrCat(node.Description(), ": ", list.status().message()));
+    PF_RETURN_IF_ERROR(AtPlace(node.Description(), list.status()));
+    return list;
   };
   if (const auto* list = std::get_if<std::vector<int64_t>>(&attribute.value)) return list_of(*list);
   if (const auto* list = std::get_if<std::vector<float>>(&attribute.value)) return list_of(*list);

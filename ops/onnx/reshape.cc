@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reshape and Flatten: the same elements under other dims.
-#include <algorithm>
 #include <limits>
 
 #include "absl/strings/str_cat.h"

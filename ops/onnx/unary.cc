@@ -90,35 +90,23 @@ Kernel HwyKernel(UnaryRow row, float default_alpha = 0) {
   return {.name = "hwy", .dtypes = {DataType::kFloat}, .priority = 10, .run = run};
 }
 
-// An op whose result has the input's type.
+// `type`: of the result, T if that of the input.
 template <typename Types = Floats, typename Fn>
-OpDef Unary(Fn fn, std::string_view name, int since, std::string_view doc, Defaults defaults = {}) {
+OpDef Unary(Fn fn, std::string_view name, int since, std::string_view doc, Defaults defaults = {},
+            std::string_view type = "T") {
+  const DataType dtype = type == "T" ? DataType::kUndefined : DataType::kBool;
   OpDef op("", name, since);
   op.Doc(doc)
       .Input("X", "T", "[...]")
-      .Output("Y", "T", "as X")
+      .Output("Y", type, "as X")
       .Types("T", TypesOf(Types()))
-      .InferShapes([](ShapeContext& context) { return InferSameShape(context); })
+      .InferShapes([dtype](ShapeContext& context) { return InferSameShape(context, dtype); })
       .AddKernel({.name = "reference",
                   .run = [=](KernelArgs& args) { return RunReference<Types>(fn, args, defaults); }})
-      .Elementwise()
-      .InPlace(0, 0);
+      .Elementwise();
+  if (type == "T") op.InPlace(0, 0);
   if (defaults.hwy != nullptr) op.AddKernel(HwyKernel(defaults.hwy, defaults.alpha));
   return op;
-}
-
-// An op whose result is bool.
-template <typename Types, typename Fn>
-OpDef Predicate(Fn fn, std::string_view name, int since, std::string_view doc) {
-  return OpDef("", name, since)
-      .Doc(doc)
-      .Input("X", "T", "[...]")
-      .Output("Y", "bool", "as X")
-      .Types("T", TypesOf(Types()))
-      .InferShapes([](ShapeContext& context) { return InferSameShape(context, DataType::kBool); })
-      .AddKernel({.name = "reference",
-                  .run = [fn](KernelArgs& args) { return RunReference<Types>(fn, args); }})
-      .Elementwise();
 }
 
 absl::StatusOr<bool> UsesTanh(const Node& node) {
@@ -276,15 +264,16 @@ OpDef SwishDef() {
 }
 OpDef BitwiseNotDef() { return Unary<Ints>(kBitwiseNot, "BitwiseNot", 18, "Every bit flipped."); }
 OpDef NotDef() {
-  return Predicate<TypeList<bool>>(kNot, "Not", 1, "True where X is false.").InPlace(0, 0);
+  return Unary<TypeList<bool>>(kNot, "Not", 1, "True where X is false.", {}, "bool").InPlace(0, 0);
 }
 OpDef IsNaNDef() {
   using Types = decltype(Join(Floats(), Float8s()));
-  return Predicate<Types>(kIsNaN, "IsNaN", 9, "True where X is NaN.");
+  return Unary<Types>(kIsNaN, "IsNaN", 9, "True where X is NaN.", {}, "bool");
 }
 OpDef IsInfDef() {
   using Types = decltype(Join(Floats(), Float8s()));
-  return Predicate<Types>(kIsInf, "IsInf", 10, "True where X is an infinity that is asked for.")
+  return Unary<Types>(kIsInf, "IsInf", 10, "True where X is an infinity that is asked for.", {},
+                      "bool")
       .Attr("detect_negative", int64_t{1}, "0: -inf does not count")
       .Attr("detect_positive", int64_t{1}, "0: +inf does not count");
 }

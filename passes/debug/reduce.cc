@@ -15,6 +15,7 @@
 #include "pagefuse/ops/infer/infer.h"
 #include "pagefuse/passes/debug/graph_cut.h"
 #include "pagefuse/passes/debug/shrink_sizes.h"
+#include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/verify/compare_models.h"
 #include "pagefuse/passes/verify/value_bank.h"
 
@@ -42,12 +43,6 @@ ReduceSize SizeOf(const Model& model) {
     size.constant_bytes += value->initializer()->byte_size();
   }
   return size;
-}
-
-std::vector<const Node*> NodesInOrder(const Model& model) {
-  std::vector<const Node*> nodes;
-  for (const auto& node : model.graph->nodes()) nodes.push_back(node.get());
-  return nodes;
 }
 
 class Reducer {
@@ -159,7 +154,7 @@ class Reducer {
   // A part alone, else all but a part; parts become smaller while neither will do.
   void DropNodes() {
     for (size_t parts = 2;;) {
-      const std::vector<const Node*> nodes = NodesInOrder(best_.model);
+      const std::vector<Node*> nodes = NodesOf(*best_.model.graph);
       const size_t count = nodes.size();
       if (count <= 1) return;
       parts = std::min(parts, count);
@@ -173,7 +168,7 @@ class Reducer {
     }
   }
 
-  bool TryParts(const std::vector<const Node*>& nodes, size_t parts) {
+  bool TryParts(const std::vector<Node*>& nodes, size_t parts) {
     const size_t count = nodes.size();
     for (const bool alone : {true, false}) {
       if (!alone && parts == 2) continue;  // all but a half is the other one

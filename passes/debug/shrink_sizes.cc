@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "pagefuse/ops/infer/infer.h"
+#include "pagefuse/passes/edit/graph_ports.h"
 
 namespace pagefuse {
 namespace {
@@ -56,13 +57,6 @@ std::vector<Value*> Sources(const Graph& graph) {
     if (!constant->is_input()) sources.push_back(constant);
   }
   return sources;
-}
-
-// What is computed is inferred anew.
-void ForgetShapes(Graph& graph) {
-  for (Value* value : graph.values()) {
-    if (value->producer() != nullptr) value->set_shape(std::nullopt);
-  }
 }
 
 }  // namespace

@@ -27,4 +27,7 @@ std::optional<AxisPart> PartOf(const Value& value, int64_t axis, const SymbolicC
 // The permutation of a Transpose; nullopt if it is reversed implicitly and the rank is unknown.
 std::optional<std::vector<int64_t>> PermutationOf(const Node& transpose);
 
+// Whether a permutation leaves every axis where it is.
+inline bool MovesNothing(const std::vector<int64_t>& perm) { return std::ranges::is_sorted(perm); }
+
 }  // namespace pagefuse

@@ -62,6 +62,11 @@ std::optional<double> ScalarNumber(const Tensor& tensor) {
   return numbers->front();
 }
 
+std::optional<double> NumberOf(const Value* value) {
+  const Tensor* tensor = value && value->IsConstant() ? value->initializer() : nullptr;
+  return tensor ? ScalarNumber(*tensor) : std::nullopt;
+}
+
 bool NumbersEqual(double a, double b, double precision) {
   if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b);
   if (a == b) return true;

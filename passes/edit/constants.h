@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "pagefuse/ir/graph/graph.h"
 #include "pagefuse/ir/tensor/tensor.h"
 
 namespace pagefuse {
@@ -16,6 +17,8 @@ std::optional<std::vector<double>> Numbers(const Tensor& tensor, int64_t max_siz
 // The number if the tensor has one element.
 std::optional<double> ScalarNumber(const Tensor& tensor);
 
+// The same of the constant behind a value; nullopt for null, and for what is none.
+std::optional<double> NumberOf(const Value* value);
 // Equal to float rounding: 1e-6 relative, NaN equals NaN. `precision` is the relative step of the
 // coarser type.
 bool NumbersEqual(double a, double b, double precision = 1e-6);

@@ -20,14 +20,6 @@ class GraphBuilder {
 
   // A node with one output, whose value is returned.
   Value* Add(std::string_view op, std::vector<Value*> inputs, const Attributes& attributes = {});
-  Value* Add(std::string_view op, std::vector<Value*> inputs, std::string_view attribute,
-             std::vector<int64_t> ints) {
-    return Add(op, std::move(inputs), {{attribute, std::move(ints)}});
-  }
-  Value* Add(std::string_view op, std::vector<Value*> inputs, std::string_view attribute,
-             int64_t value) {
-    return Add(op, std::move(inputs), {{attribute, value}});
-  }
   // A node with any number of outputs.
   Node* AddNode(std::string_view domain, std::string_view op, std::vector<Value*> inputs,
                 int num_outputs, const Attributes& attributes = {});

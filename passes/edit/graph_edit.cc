@@ -33,10 +33,19 @@ std::vector<GraphScope> AllGraphs(Model& model) {
 }
 
 std::vector<Node*> NodesOf(const Graph& graph) {
+  return NodesOf(graph, [](const Node&) { return true; });
+}
+
+std::vector<Node*> NodesOf(const Graph& graph, absl::FunctionRef<bool(const Node&)> holds) {
   std::vector<Node*> nodes;
-  nodes.reserve(graph.nodes().size());
-  for (const auto& node : graph.nodes()) nodes.push_back(node.get());
+  for (const auto& node : graph.nodes()) {
+    if (holds(*node)) nodes.push_back(node.get());
+  }
   return nodes;
+}
+
+std::vector<Node*> NodesOf(const Graph& graph, std::string_view op_type, std::string_view domain) {
+  return NodesOf(graph, [&](const Node& node) { return node.Is(op_type, domain); });
 }
 
 int64_t OpsetOf(const OpsetImports& opsets, std::string_view domain) {
@@ -49,6 +58,11 @@ int64_t OpsetOf(const OpsetImports& opsets, std::string_view domain) {
 const OpDef* FindOpDef(const Node& node, const OpsetImports& opsets) {
   return OpRegistry::Global().Find(node.domain(), node.op_type(),
                                    std::max<int64_t>(1, OpsetOf(opsets, node.domain())));
+}
+
+bool IsElementwise(const Node& node) {
+  const OpDef* op = OpRegistry::Global().Find("", node.op_type(), INT64_MAX);
+  return node.domain().empty() && op != nullptr && op->is_elementwise();
 }
 
 const Tensor* ConstantOf(const Value* value) {
@@ -131,6 +145,17 @@ bool ReplaceValue(Graph& graph, Value* from, Value* to) {
   return !uses.empty();
 }
 
+void ReplaceNode(Node* node, Value* to) {
+  Graph& graph = *node->graph();
+  graph.ReplaceAllUses(node->output(0), to);
+  graph.EraseIfDead(node);
+}
+
+void TakePlace(Node& made, const Node& old) {
+  made.name = old.name;
+  made.metadata = old.metadata;
+}
+
 Value* AddConstant(Graph& graph, std::string_view base, Tensor tensor, SymbolicContents& contents) {
   Value* value = graph.AddInitializer(graph.UniqueName(base), std::move(tensor));
   contents.erase(value);
@@ -143,6 +168,12 @@ Value* AddInts(Graph& graph, std::string_view base, const std::vector<int64_t>& 
                      Tensor::Of<int64_t>({static_cast<int64_t>(values.size())}, values), contents);
 }
 
+bool IsDead(const Node& node) {
+  return std::ranges::all_of(node.outputs(), [](const Value* output) {
+    return output == nullptr || (output->uses().empty() && !output->is_output());
+  });
+}
+
 std::vector<const Node*> EraseDead(Node* node, SymbolicContents& contents) {
   std::vector<const Node*> erased;
   absl::flat_hash_set<const Node*> gone;
@@ -151,10 +182,7 @@ std::vector<const Node*> EraseDead(Node* node, SymbolicContents& contents) {
     Node* next = pending.back();
     pending.pop_back();
     if (gone.contains(next)) continue;
-    const bool dead = std::ranges::all_of(next->outputs(), [](const Value* output) {
-      return output == nullptr || (output->uses().empty() && !output->is_output());
-    });
-    if (!dead) continue;
+    if (!IsDead(*next)) continue;
     for (const Value* input : ValuesRead(*next)) {
       if (input->producer() == nullptr || input->graph() != next->graph()) continue;
       pending.push_back(input->producer());

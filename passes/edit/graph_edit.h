@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 
 #include "pagefuse/ir/graph/model.h"
@@ -31,14 +32,21 @@ struct GraphScope {
 // ones.
 std::vector<GraphScope> AllGraphs(Model& model);
 
-// The nodes of a graph as they are now, so that a caller may erase while it walks.
+// The nodes of a graph as they are now, so that a caller may erase while it walks: all, those that
+// `holds`, or those of an op.
 std::vector<Node*> NodesOf(const Graph& graph);
+std::vector<Node*> NodesOf(const Graph& graph, absl::FunctionRef<bool(const Node&)> holds);
+std::vector<Node*> NodesOf(const Graph& graph, std::string_view op_type,
+                           std::string_view domain = "");
 
 // Version of a domain, 0 if it is not imported; "ai.onnx" is "".
 int64_t OpsetOf(const OpsetImports& opsets, std::string_view domain);
 
 // The definition of a node's op in these opsets, null if none is registered.
 const OpDef* FindOpDef(const Node& node, const OpsetImports& opsets);
+
+// Whether the node is an op of ai.onnx each element of whose result is computed from those at its place.
+bool IsElementwise(const Node& node);
 
 // The constant behind a value (an initialiser that no caller overrides), or null.
 const Tensor* ConstantOf(const Value* value);
@@ -67,6 +75,12 @@ bool ReplaceValue(Graph& graph, Value* from, Value* to);
 // True if ReplaceValue would leave `from` without readers.
 bool CanReplaceWholly(const Value& from, const Value& to);
 
+// Lets readers of the node's first output, or of its graph, read `to`, and erases the node, with the
+// producers that only it kept alive, unless something else of it is read.
+void ReplaceNode(Node* node, Value* to);
+// Name and metadata of a node for the one that takes its place.
+void TakePlace(Node& made, const Node& old);
+
 // A new initialiser with a name made from `base`; the contents of small integer ones are entered.
 Value* AddConstant(Graph& graph, std::string_view base, Tensor tensor, SymbolicContents& contents);
 
@@ -74,6 +88,8 @@ Value* AddConstant(Graph& graph, std::string_view base, Tensor tensor, SymbolicC
 Value* AddInts(Graph& graph, std::string_view base, const std::vector<int64_t>& values,
                SymbolicContents& contents);
 
+// True if nothing reads what the node computes.
+bool IsDead(const Node& node);
 // Erases `node` if nothing reads it, then in turn the producers that only it kept alive; forgets
 // their contents. Returns the nodes erased (dangling, for use as keys only), in order.
 std::vector<const Node*> EraseDead(Node* node, SymbolicContents& contents);

@@ -2,11 +2,11 @@
 #include "pagefuse/passes/explain/layers.h"
 
 #include <algorithm>
-#include <cctype>
 #include <string_view>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
@@ -17,13 +17,11 @@
 namespace pagefuse {
 namespace {
 
-bool IsDigit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
-
 // The number behind a word, and a dot, an underscore or nothing between them.
 int NumberBehind(const std::string& name, size_t at) {
   if (at < name.size() && (name[at] == '.' || name[at] == '_')) ++at;
   size_t end = at;
-  while (end < name.size() && IsDigit(name[end])) ++end;
+  while (end < name.size() && absl::ascii_isdigit(name[end])) ++end;
   int number = -1;
   if (end == at || !absl::SimpleAtoi(name.substr(at, end - at), &number)) return -1;
   return number;
@@ -199,7 +197,7 @@ std::vector<MissedMatch> NearPlaces(const Model& model, const std::vector<Missed
       return place.at == miss.at && place.matched_nodes < miss.matched_nodes;
     };
     if (std::ranges::any_of(places, further)) continue;
-    places.erase(std::remove_if(places.begin(), places.end(), nearer), places.end());
+    std::erase_if(places, nearer);
     places.push_back(miss);
   }
   std::ranges::stable_sort(places, [](const MissedMatch& a, const MissedMatch& b) {

@@ -2,11 +2,11 @@
 #include "pagefuse/passes/explain/near_misses.h"
 
 #include <algorithm>
-#include <cctype>
 #include <set>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_join.h"
 
 #include "pagefuse/base/short_message.h"
@@ -14,8 +14,6 @@
 
 namespace pagefuse {
 namespace {
-
-bool IsDigit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
 // What stands between a name and its number.
 bool IsJoint(char c) { return c == '_' || c == '.' || c == '-'; }
@@ -56,7 +54,7 @@ std::string WithoutNumbers(std::string_view condition) {
   bool quoted = false;
   for (const char c : condition) {
     if (c == '"') quoted = !quoted;
-    if (quoted && IsDigit(c)) {
+    if (quoted && absl::ascii_isdigit(c)) {
       while (IsJoint(text.back())) text.pop_back();
       continue;
     }

@@ -8,14 +8,11 @@
 //       y = Attention <is_causal = 1> (q, k, v, And (padding, near))       [B, 1, S, T]
 #include <limits>
 #include <map>
-#include <optional>
 #include <string>
 #include <tuple>
-#include <utility>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
-#include "pagefuse/ops/evaluate/evaluate.h"
 #include "pagefuse/passes/edit/graph_builder.h"
 #include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/edit/ports.h"
@@ -82,7 +79,8 @@ class MaskWriter {
   }
 
   Value* WithRows(Value* mask) {
-    Value* rows = build_.Add("Concat", {Length(Attention::kQuery), build_.Ints({1})}, "axis", 0);
+    Value* rows =
+        build_.Add("Concat", {Length(Attention::kQuery), build_.Ints({1})}, {{"axis", 0}});
     return build_.Add("Expand", {mask, rows});
   }
 
@@ -154,8 +152,7 @@ class Masks {
 Node* WithPresents(Graph& graph, Node* node) {
   GraphBuilder builder(graph, node, node->output(0)->name());
   Node* written = builder.AddNode("", "Attention", node->inputs(), 3, *node);
-  written->name = node->name;
-  written->metadata = node->metadata;
+  TakePlace(*written, *node);
   for (int i = 0; i < node->num_outputs(); ++i) {
     graph.ReplaceAllUses(node->output(i), written->output(i));
   }

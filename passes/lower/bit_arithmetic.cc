@@ -306,8 +306,7 @@ absl::Status LowerBits(Graph& graph) {
     if (lowered == nullptr) continue;
     // Until all are bytes their type says what they mean.
     lowered->set_dtype(node->output(0)->dtype());
-    graph.ReplaceAllUses(node->output(0), lowered);
-    graph.EraseIfDead(node);
+    ReplaceNode(node, lowered);
   }
   for (Value* value : graph.values()) {
     if (value->dtype() != kFloat8) continue;

@@ -1,28 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/passes/edit/graph_builder.h"
 #include "pagefuse/passes/edit/graph_edit.h"
+#include "pagefuse/passes/edit/op_types.h"
 #include "pagefuse/passes/lower/body_rewrites.h"
 
 namespace pagefuse {
 namespace {
 
-const Node* ProducerOf(const Value* value, std::string_view op) {
-  const Node* node = value == nullptr ? nullptr : value->producer();
-  return node != nullptr && node->Is(op) ? node : nullptr;
-}
-
 // True for Shape (x) of all axes.
 bool IsShapeOf(const Value* value, const Value* x) {
-  const Node* shape = ProducerOf(value, "Shape");
+  const Node* shape = ProducerIf(value, "Shape");
   return shape != nullptr && shape->input(0) == x && shape->attributes().empty();
 }
 
 // True for Concat ([-1], Shape <start = 2> (x)).
 bool IsBySlot(const Value* value, const Value* x) {
-  const Node* sizes = ProducerOf(value, "Concat");
+  const Node* sizes = ProducerIf(value, "Concat");
   if (sizes == nullptr || sizes->num_inputs() != 2) return false;
-  const Node* tail = ProducerOf(sizes->input(1), "Shape");
-  const Node* minus_one = ProducerOf(sizes->input(0), "Constant");
+  const Node* tail = ProducerIf(sizes->input(1), "Shape");
+  const Node* minus_one = ProducerIf(sizes->input(0), "Constant");
   const Attribute* list = minus_one == nullptr ? nullptr : minus_one->attribute("value_ints");
   const auto* ints = list == nullptr ? nullptr : std::get_if<std::vector<int64_t>>(&list->value);
   return ints != nullptr && *ints == std::vector<int64_t>{-1} && tail != nullptr &&
@@ -32,12 +28,12 @@ bool IsBySlot(const Value* value, const Value* x) {
 // The cache that the node shapes back to after a scatter; null if it is no such node.
 Value* ScatteredCache(const Node& node) {
   if (!node.Is("Reshape")) return nullptr;
-  const Node* scatter = ProducerOf(node.input(0), "ScatterND");
+  const Node* scatter = ProducerIf(node.input(0), "ScatterND");
   if (scatter == nullptr || scatter->output(0)->uses().size() != 1 ||
       scatter->attribute("reduction") != nullptr) {
     return nullptr;
   }
-  const Node* flat = ProducerOf(scatter->input(0), "Reshape");
+  const Node* flat = ProducerIf(scatter->input(0), "Reshape");
   if (flat == nullptr || !IsBySlot(flat->input(1), flat->input(0))) return nullptr;
   Value* cache = flat->input(0);
   return IsShapeOf(node.input(1), cache) ? cache : nullptr;
@@ -54,8 +50,7 @@ void Rewrite(Graph& body, Node* node, Value* cache) {
   Value* place = builder.Add("Concat", {block, offset}, {{"axis", -1}});
   Value* written = builder.Add("ScatterND", {cache, place, scatter->input(2)});
   written->set_dtype(node->output(0)->dtype());
-  body.ReplaceAllUses(node->output(0), written);
-  body.EraseIfDead(node);
+  ReplaceNode(node, written);
 }
 
 }  // namespace

@@ -36,8 +36,7 @@ void Widen(Graph& graph, Node* node, DataType type) {
   Node* copy = graph.AddNode(node->domain(), node->op_type(), inputs, {wide}, node);
   copy->name = wide->name();
   for (const auto& [name, attribute] : node->attributes()) copy->SetAttribute(name, attribute);
-  graph.ReplaceAllUses(node->output(0), CastBefore(graph, node, wide, narrow));
-  graph.EraseIfDead(node);
+  ReplaceNode(node, CastBefore(graph, node, wide, narrow));
 }
 
 }  // namespace

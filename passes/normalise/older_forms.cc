@@ -2,7 +2,6 @@
 #include "pagefuse/passes/normalise/older_forms.h"
 
 #include <algorithm>
-#include <string_view>
 #include <vector>
 
 #include "pagefuse/base/str_cat.h"
@@ -55,8 +54,8 @@ void RaiseFlatRows(Graph& graph, Node* node, SymbolicContents& contents) {
   }
   GraphBuilder builder(graph, node, "rows");
   Value* sizes = builder.Add("Shape", {x});
-  Value* rows = builder.Add("Flatten", {x}, "axis", axis);
-  Value* y = builder.Add(node->op_type(), {rows}, "axis", int64_t{-1});
+  Value* rows = builder.Add("Flatten", {x}, {{"axis", axis}});
+  Value* y = builder.Add(node->op_type(), {rows}, {{"axis", -1}});
   y->producer()->name = node->name;
   ReplaceValue(graph, node->output(0), builder.Add("Reshape", {y, sizes}));
   EraseDead(node, contents);

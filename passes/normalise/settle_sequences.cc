@@ -117,7 +117,7 @@ bool SettleConcat(Node* concat, int64_t opset) {
   if (IntOr(*concat, "new_axis", 0) != 0) {
     for (Value*& part : parts) part = WithAxis(builder, "Unsqueeze", part, axis, opset);
   }
-  Value* joined = builder.Add("Concat", parts, "axis", axis);
+  Value* joined = builder.Add("Concat", parts, {{"axis", axis}});
   return ReplaceValue(*concat->graph(), concat->output(0), joined);
 }
 

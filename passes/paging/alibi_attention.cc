@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/passes/analysis/attention/linear_bias.h"
 #include "pagefuse/passes/analysis/indexing/indexing_analysis.h"
 #include "pagefuse/passes/edit/constants.h"
@@ -62,8 +61,7 @@ class BiasTaker {
   // A sum that is scaled, as Falcon has it: so is the bias.
   Value* WithoutScaled(const Node& node, int depth) {
     for (int side : {0, 1}) {
-      const Tensor* tensor = ConstantOf(node.input(1 - side));
-      const auto number = tensor ? ScalarNumber(*tensor) : std::nullopt;
+      const auto number = NumberOf(node.input(1 - side));
       const Node* sum = node.input(side)->producer();
       if (!number || *number == 0 || !sum || !sum->Is("Add")) continue;
       if (node.Is("Div") && side == 1) continue;

@@ -89,10 +89,7 @@ class Batching {
   Batching(Graph& graph, PastLedger& pasts) : graph_(graph), pasts_(pasts) {}
 
   absl::StatusOr<const Value*> Run() {
-    std::vector<Node*> nodes;
-    for (const auto& node : graph_.nodes()) {
-      if (node->Is("PagedAttention", "com.microsoft")) nodes.push_back(node.get());
-    }
+    const std::vector<Node*> nodes = NodesOf(graph_, "PagedAttention", "com.microsoft");
     if (nodes.empty()) return nullptr;
     for (const Node* node : nodes) {
       PF_RETURN_IF_ERROR(CheckNode(*node));
@@ -145,8 +142,7 @@ class Batching {
     inputs[kTotal] = total_;
     for (const Moved& moved : kMoved) inputs[moved.to] = node->input(moved.from);
     Node* grouped = builder.AddNode("com.microsoft", "GroupQueryAttention", inputs, 1);
-    grouped->name = node->name;
-    grouped->metadata = node->metadata;
+    TakePlace(*grouped, *node);
     for (const auto& [name, attribute] : node->attributes()) {
       if (name == "kv_cache_layout" || name == "v_head_size" || name == "rotary_offset") continue;
       Graph::ValueMap none;
@@ -156,8 +152,7 @@ class Batching {
     for (int output = 1; output < node->num_outputs(); ++output) {
       if (node->output(output)) RemoveOutput(graph_, node->output(output));
     }
-    graph_.ReplaceAllUses(node->output(0), rows);
-    graph_.EraseIfDead(node);
+    ReplaceNode(node, rows);
   }
 
   // No rows, of the type that new ones are rounded to: [1, Hk, 0, D].

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/passes/paging/cache_branch.h"
 
-#include <algorithm>
-
 #include "absl/strings/match.h"
 
 #include "pagefuse/passes/edit/graph_ports.h"

@@ -289,18 +289,13 @@ class CompletedWindowsReader {
     return MatchFailure(scores, "a number that hides open windows");
   }
 
-  AxisSymbols Axis(const IndexExpr& index) const {
-    const IndexSymbolPtr symbol = index.symbol();
-    return symbol ? AxisSymbols{symbol} : AxisSymbols{};
-  }
-
   absl::StatusOr<WindowChoice> Build(const LogitsMatch& match) {
     if (!(match.number > 0)) return MatchFailure(match.output, "scores of a factor above 0");
     if (!match.key_factors.empty())
       return MatchFailure(match.key_factors[0], "keys without scales");
     const auto heads = match.h->extent.constant(), size = match.d->extent.constant();
     if (!heads || !size) return MatchFailure(match.output, "heads of known number and size");
-    const AxisSymbols batch = Axis(of_.batch), token = Axis(of_.token);
+    const AxisSymbols batch = SymbolOf(of_.batch), token = SymbolOf(of_.token);
     Layout layout(builder_, {match.query.value});
     WindowChoice choice{.heads = *heads};
     PF_ASSIGN_OR_RETURN(choice.query,

@@ -2,7 +2,6 @@
 #include "pagefuse/passes/paging/compressed_matches.h"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -225,7 +224,7 @@ class MatchReader {
     if (window_ == 0) return absl::NotFoundError("no window");
     const Element& part = rows.part;
     Layout layout(builder_, {part.value});
-    const AxisSymbols batch = b_.symbol() ? AxisSymbols{b_.symbol()} : AxisSymbols{};
+    const AxisSymbols batch = SymbolOf(b_);
     const bool as_it_is = part.at.size() == 4 && part.at[0].Key() == b_.Key() &&
                           part.at[2].Key() == IndexExpr::Of(rows.axis).Key() &&
                           part.at[3].Key() == IndexExpr::Of(d_).Key();
@@ -236,8 +235,7 @@ class MatchReader {
     Node* attention = builder_.AddNode(
         "", "Attention", {query_, *row, *row}, 1,
         {{"is_causal", 1}, {"left_window_size", window_ - 1}, {"scale", scores.scale}});
-    attention->name = sink_.sum->name;
-    attention->metadata = sink_.sum->metadata;
+    TakePlace(*attention, *sink_.sum);
     node_ = attention;
     return absl::OkStatus();
   }

@@ -157,10 +157,7 @@ class Lowering {
       : graph_(*model.graph), contents_(contents), notes_(notes) {}
 
   absl::StatusOr<bool> Run() {
-    std::vector<Node*> nodes;
-    for (const auto& node : graph_.nodes()) {
-      if (node->Is("GroupQueryAttention", "com.microsoft")) nodes.push_back(node.get());
-    }
+    const std::vector<Node*> nodes = NodesOf(graph_, "GroupQueryAttention", "com.microsoft");
     for (const Node* node : nodes) {
       PF_RETURN_IF_ERROR(CheckAttributes(*node));
       PF_RETURN_IF_ERROR(CheckPresentsUnread(*node));
@@ -344,8 +341,7 @@ class Lowering {
     for (int present : {Gqa::kPresentKey, Gqa::kPresentValue}) {
       if (node->output(present)) RemoveOutput(graph_, node->output(present));
     }
-    graph_.ReplaceAllUses(node->output(0), joined);
-    graph_.EraseIfDead(node);
+    ReplaceNode(node, joined);
   }
 
   static Attributes AttributesOf(const Node& node, int64_t window) {

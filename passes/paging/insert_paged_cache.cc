@@ -256,8 +256,7 @@ class PagedCacheInserter {
     } else {
       PF_ASSIGN_OR_RETURN(attention, AttendHeads(builder, use, layer));
     }
-    attention->name = node->name;
-    attention->metadata = node->metadata;
+    TakePlace(*attention, *node);
     const int64_t heads = use.latent ? use.latent->heads : use.query_heads;
     const int64_t size = use.latent ? use.latent->latent_size : use.value_size;
     Value* rows = attention->output(0);

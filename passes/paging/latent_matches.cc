@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/passes/paging/latent_matches.h"
 
-#include <algorithm>
 #include <limits>
 #include <string>
 #include <utility>
@@ -192,8 +191,7 @@ class Lowering {
       inputs.push_back(past);
     }
     Node* absorbed = builder.AddNode("", "Attention", std::move(inputs), 1, *node);
-    absorbed->name = node->name;
-    absorbed->metadata = node->metadata;
+    TakePlace(*absorbed, *node);
     matches_.emplace(absorbed, std::move(match));
     graph_.ReplaceAllUses(node->output(0), builder.Add("MatMul", {absorbed->output(0), w_uv}));
     for (int present : {Attention::kPresentKey, Attention::kPresentValue}) {

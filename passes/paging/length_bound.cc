@@ -25,11 +25,6 @@ bool PicksElements(const Node& node) {
   return node.domain().empty() && std::ranges::count(kOps, node.op_type()) > 0;
 }
 
-std::optional<double> NumberOf(const Value* value) {
-  const Tensor* tensor = value ? ConstantOf(value) : nullptr;
-  return tensor ? ScalarNumber(*tensor) : std::nullopt;
-}
-
 bool IsIndexInput(const Value& value, bool mask) {
   const bool type = value.dtype() == DataType::kInt64 || value.dtype() == DataType::kInt32 ||
                     (mask && value.dtype() == DataType::kBool);

@@ -2,7 +2,6 @@
 #include "pagefuse/passes/paging/mask_lengths.h"
 
 #include <algorithm>
-#include <optional>
 #include <string>
 
 #include "pagefuse/base/status_macros.h"

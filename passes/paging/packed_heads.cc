@@ -41,8 +41,7 @@ Value* PackedHeads(GraphBuilder& builder, Value* value, int64_t heads, int64_t h
   // With the name and the attributes of a node and one of them otherwise.
   auto like = [&](const Node* old, std::vector<Value*> inputs, const NamedAttribute& attribute) {
     Node* copy = builder.AddNode("", old->op_type(), std::move(inputs), 1, {*old, {attribute}});
-    copy->name = old->name;
-    copy->metadata = old->metadata;
+    TakePlace(*copy, *old);
     return copy->output(0);
   };
   auto normed = [&](const Node* norm, Value* packed) {

@@ -81,7 +81,7 @@ absl::Status ReplaceSizes(Graph& graph, Node* node, const DecoderInputs& inputs)
     }
     parts.push_back(builder.Add("Shape", {inputs.tokens}, {{"start", 1}}));
   }
-  Value* all = parts.size() == 1 ? parts[0] : builder.Add("Concat", parts, "axis", 0);
+  Value* all = parts.size() == 1 ? parts[0] : builder.Add("Concat", parts, {{"axis", 0}});
   graph.ReplaceAllUses(node->output(0), all);
   graph.EraseNode(node);
   return absl::OkStatus();

@@ -6,7 +6,6 @@
 //   hidden [1, T, H] -- RMSNormalization -- MatMul -- logits [1, T, V]
 //     =>  hidden -- Gather(logit_rows) -- wanted [1, R, H]
 //         wanted -- RMSNormalization -- MatMul -- Squeeze -- logits [R, V]
-#include <algorithm>
 
 #include "pagefuse/passes/edit/graph_builder.h"
 #include "pagefuse/passes/edit/graph_ports.h"

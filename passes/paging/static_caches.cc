@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/passes/paging/static_caches.h"
 
-#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -233,8 +232,7 @@ class Lowering {
         "", "Attention",
         {node->input(Attention::kQuery), key, value, mask, site.keys.past, site.values.past}, 3,
         *node);
-    grown->name = node->name;
-    grown->metadata = node->metadata;
+    TakePlace(*grown, *node);
     graph_.ReplaceAllUses(node->output(0), grown->output(0));
     Value* all[] = {node->input(Attention::kKey), node->input(Attention::kValue)};
     graph_.EraseNode(node);

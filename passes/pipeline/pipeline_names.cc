@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/passes/pipeline/pipeline_names.h"
 
-#include <algorithm>
 #include <memory>
 #include <set>
 #include <string_view>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -24,14 +24,10 @@ using Passes = std::vector<std::unique_ptr<Pass>>;
 
 constexpr std::string_view kAll = "*";
 
-bool Contains(const Names& names, std::string_view name) {
-  return std::ranges::find(names, name) != names.end();
-}
-
 absl::Status CheckAll(std::string_view field, std::string_view what, const Names& given,
                       const Names& known) {
   for (const std::string& name : given) {
-    if (Contains(known, name)) continue;
+    if (absl::c_linear_search(known, name)) continue;
     return absl::NotFoundError(
         StrCat(field, ": there is no ", what, " \"", name, "\"", SimilarNames(name, known)));
   }
@@ -45,7 +41,8 @@ bool FitsKeyed(const Names& choices, absl::string_view keyed, absl::string_view 
   const std::vector<std::string> keys = absl::StrSplit(keyed, ',');
   for (absl::string_view part : absl::StrSplit(value, ',')) {
     const std::pair<std::string, std::string> pair = absl::StrSplit(part, absl::MaxSplits('=', 1));
-    if (!Contains(keys, absl::StrCat(pair.first, kAnyName)) || !Contains(choices, pair.second)) {
+    if (!absl::c_linear_search(keys, absl::StrCat(pair.first, kAnyName)) ||
+        !absl::c_linear_search(choices, pair.second)) {
       return false;
     }
   }
@@ -133,11 +130,12 @@ std::vector<PassRule> ExplainedRules(const Names& explain, const std::vector<Pla
   for (const auto& pass : AllPassesWith(rules)) {
     const std::string name(pass->name());
     if (!seen.insert(name).second) continue;
-    const bool whole = Contains(explain, kAll) || Contains(explain, name);
+    const bool whole = absl::c_linear_search(explain, kAll) || absl::c_linear_search(explain, name);
     const std::vector<RuleSummary> rules = pass->rules();
     if (rules.empty() && whole) explained.push_back({name, name});
     for (const RuleSummary& rule : rules) {
-      if (whole || Contains(explain, rule.name)) explained.push_back({rule.name, name});
+      if (whole || absl::c_linear_search(explain, rule.name))
+        explained.push_back({rule.name, name});
     }
   }
   return explained;

@@ -9,6 +9,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_replace.h"
 
 #include "pagefuse/base/new_file.h"
@@ -31,10 +32,6 @@
 
 namespace pagefuse {
 namespace {
-
-bool Contains(const std::vector<std::string>& names, std::string_view name) {
-  return std::ranges::find(names, name) != names.end();
-}
 
 int64_t CountNodes(Model& model) {
   int64_t count = 0;
@@ -69,7 +66,7 @@ class Runner {
     int64_t done = 0;
     for (const auto& pass : passes) {
       progress.Reach(done++);
-      if (Contains(options_.disabled, pass->name())) continue;
+      if (absl::c_linear_search(options_.disabled, pass->name())) continue;
       if (report_.rewrites >= options_.rewrite_limit.value_or(kNoLimit)) report_.stopped = true;
       if (report_.stopped) break;
       PF_RETURN_IF_ERROR(RunOne(*pass));
@@ -212,8 +209,8 @@ class Runner {
 
   bool ShouldPrint(const PassRun& run) const {
     if (options_.print_to == nullptr) return false;
-    return Contains(options_.print_after, run.name) ||
-           (run.changed && Contains(options_.print_after, "*"));
+    return absl::c_linear_search(options_.print_after, run.name) ||
+           (run.changed && absl::c_linear_search(options_.print_after, "*"));
   }
 
   // Writes the model before the pass, and the command; returns what to say of it.
@@ -258,8 +255,8 @@ class Runner {
     report_.misses = NearestMisses(std::move(told));
     std::vector<AskedRule> asked;
     for (const PassRule& rule : rules) asked.push_back(Asked(rule));
-    report_.unmissed =
-        UnmissedLines(asked, report_.misses, /*briefly=*/Contains(options_.explain, "*"));
+    report_.unmissed = UnmissedLines(asked, report_.misses,
+                                     /*briefly=*/absl::c_linear_search(options_.explain, "*"));
   }
 
   AskedRule Asked(const PassRule& rule) const {

@@ -41,12 +41,10 @@ absl::StatusOr<Value*> Absorbed(Graph& graph, Node* attention, const LatentAtten
   const auto& [query, w_uv] = operands;
   Value* latent = match.latent;
   if (latent->shape()->rank() == 3) latent = builder.Add("Unsqueeze", {latent, builder.Ints({1})});
-  Value* key = builder.Add("Concat", {latent, match.k_pe}, "axis", int64_t{-1});
-  Node* absorbed =
-      builder.AddNode("", "Attention", {query, key, latent, attention->input(Attention::kMask)}, 1);
-  absorbed->name = attention->name;
-  absorbed->metadata = attention->metadata;
-  for (const auto& [name, value] : attention->attributes()) absorbed->SetAttribute(name, value);
+  Value* key = builder.Add("Concat", {latent, match.k_pe}, {{"axis", -1}});
+  Node* absorbed = builder.AddNode(
+      "", "Attention", {query, key, latent, attention->input(Attention::kMask)}, 1, *attention);
+  TakePlace(*absorbed, *attention);
   return builder.Add("MatMul", {absorbed->output(0), w_uv});
 }
 
@@ -64,8 +62,7 @@ absl::StatusOr<bool> Run(Model& model, PassContext& context) {
     }
     changed = true;
     PF_ASSIGN_OR_RETURN(Value * y, Absorbed(graph, node, *match));
-    graph.ReplaceAllUses(node->output(0), y);
-    graph.EraseIfDead(node);
+    ReplaceNode(node, y);
     PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
   }
   return changed;

@@ -3,14 +3,12 @@
 
 #include <algorithm>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/passes/analysis/indexing/factors.h"
 #include "pagefuse/passes/analysis/indexing/layout.h"
 #include "pagefuse/passes/edit/graph_builder.h"
-#include "pagefuse/passes/edit/match_failure.h"
 #include "pagefuse/passes/rewrite/pattern.h"
 #include "pagefuse/passes/simplify/products/product_rules.h"
 
@@ -49,8 +47,7 @@ class AxesFormer {
       EraseBehind(before, constants);
       return false;
     }
-    graph_.ReplaceAllUses(sum_->output(0), *result);
-    graph_.EraseIfDead(sum_);
+    ReplaceNode(sum_, *result);
     return true;
   }
 

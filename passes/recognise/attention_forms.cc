@@ -86,8 +86,7 @@ bool JoinMasks(Graph& graph, Node* softmax, const SymbolicContents& contents) {
     added = builder.Add("Where", {inner->mask, visible, inner->low});
   }
   Value* mask = builder.Add("Add", {added, outer->mask});
-  graph.ReplaceAllUses(last->output(0), builder.Add("Add", {inner->scores, mask}));
-  graph.EraseIfDead(last);
+  ReplaceNode(last, builder.Add("Add", {inner->scores, mask}));
   return true;
 }
 
@@ -121,10 +120,9 @@ bool ChooseByMask(Node* node, Node* seen, const Masked& hidden, double sign,
   if (!NumberRanges(contents).Of(scores).finite()) return false;
   Graph& graph = *node->graph();
   GraphBuilder builder(graph, node, node->output(0)->name());
-  Value* visible = builder.Add("Cast", {hidden.mask}, "to", static_cast<int64_t>(DataType::kBool));
+  Value* visible = builder.Cast(hidden.mask, DataType::kBool);
   Value* low = builder.Float(static_cast<float>(sign * *NumberOf(hidden.low)), scores->dtype());
-  graph.ReplaceAllUses(node->output(0), builder.Add("Where", {visible, scores, low}));
-  graph.EraseIfDead(node);
+  ReplaceNode(node, builder.Add("Where", {visible, scores, low}));
   return true;
 }
 
@@ -147,7 +145,7 @@ std::optional<int64_t> HeadSize(const Value* rows, int64_t heads) {
 
 Value* Heads(GraphBuilder& builder, Value* rows, int64_t heads, int64_t size) {
   Value* split = builder.Add("Reshape", {rows, builder.Ints({0, 0, heads, size})});
-  return builder.Add("Transpose", {split}, "perm", std::vector<int64_t>{0, 2, 1, 3});
+  return builder.Add("Transpose", {split}, {{"perm", std::vector<int64_t>{0, 2, 1, 3}}});
 }
 
 bool SplitHeads(Graph& graph, Node* node) {
@@ -164,13 +162,12 @@ bool SplitHeads(Graph& graph, Node* node) {
   inputs[1] = Heads(builder, inputs[1], kv_heads, *key);
   inputs[2] = Heads(builder, inputs[2], kv_heads, *value);
   Node* split = builder.AddNode("", "Attention", inputs, node->num_outputs());
-  split->name = node->name;
-  split->metadata = node->metadata;
+  TakePlace(*split, *node);
   for (const auto& [name, attribute] : node->attributes()) {
     if (name != "q_num_heads" && name != "kv_num_heads") split->SetAttribute(name, attribute);
   }
   Value* back =
-      builder.Add("Transpose", {split->output(0)}, "perm", std::vector<int64_t>{0, 2, 1, 3});
+      builder.Add("Transpose", {split->output(0)}, {{"perm", std::vector<int64_t>{0, 2, 1, 3}}});
   graph.ReplaceAllUses(node->output(0),
                        builder.Add("Reshape", {back, builder.Ints({0, 0, heads * *value})}));
   for (int output = 1; output < node->num_outputs(); ++output) {

@@ -11,7 +11,6 @@
 // present caches, may be outputs of the graph. Where keys are another view of joined rows
 // (joined_cache.h), that view of either part goes into Attention, and the rows stay joined for what
 // else reads them.
-#include <optional>
 
 #include "absl/container/flat_hash_set.h"
 
@@ -190,13 +189,11 @@ Node* OrderTiledHeads(Graph& graph, Node* node, const SymbolicContents& contents
   inputs[Attention::kKey] = key;
   inputs[Attention::kValue] = value;
   Node* ordered = builder.AddNode("", "Attention", std::move(inputs), 1, *node);
-  ordered->name = node->name;
-  ordered->metadata = node->metadata;
+  TakePlace(*ordered, *node);
   // And back.
   Value* rows =
       Reordered(builder, ordered->output(0), shared, groups, *value->shape()->back(0).constant());
-  graph.ReplaceAllUses(node->output(0), rows);
-  graph.EraseIfDead(node);
+  ReplaceNode(node, rows);
   return ordered;
 }
 
@@ -230,8 +227,7 @@ void TakeCache(Graph& graph, Node* node, const Cache& cache) {
       {node->input(Attention::kQuery), FreshOf(builder, key), FreshOf(builder, value),
        node->input(Attention::kMask), PastOf(builder, key), PastOf(builder, value)},
       gives ? 3 : 1);
-  cached->name = node->name;
-  cached->metadata = node->metadata;
+  TakePlace(*cached, *node);
   for (const auto& [attribute, content] : node->attributes())
     cached->SetAttribute(attribute, content);
   for (const JoinedCache* joined : {&key, &value}) {
@@ -256,10 +252,7 @@ void TakeCache(Graph& graph, Node* node, const Cache& cache) {
 absl::StatusOr<bool> Run(Model& model, PassContext& context) {
   Graph& graph = *model.graph;
   bool changed = false;
-  std::vector<Node*> attentions;
-  for (const auto& node : graph.nodes()) {
-    if (node->Is("Attention")) attentions.push_back(node.get());
-  }
+  std::vector<Node*> attentions = NodesOf(graph, "Attention");
   // First all, since several may share what they repeat.
   absl::flat_hash_set<const Node*> sharing;
   for (Node*& node : attentions) {

@@ -142,7 +142,7 @@ class PaddingBuilder {
   Value* Build(bool repeats) {
     auto* padding = const_cast<Value*>(form_.padding);
     const Shape& shape = *padding->shape();
-    Value* visible = builder_.Add("Cast", {padding}, "to", static_cast<int64_t>(DataType::kBool));
+    Value* visible = builder_.Cast(padding, DataType::kBool);
     const bool is_whole = ProvablyEqual(shape, Shape{form_.padding_batch, form_.padding_keys});
     if (form_.padding_is_indexed && !is_whole) visible = FirstOf(visible);
     visible = builder_.Add("Unsqueeze", {visible, builder_.Ints({1, 2})});
@@ -163,10 +163,10 @@ class PaddingBuilder {
     if (!ProvablyEqual(shape[0], form_.padding_batch)) {
       const bool one = form_.padding_batch.constant() == 1;
       Value* rows = one ? builder_.Ints({0}) : Counted(builder_.Size(node_->input(0), 0));
-      visible = builder_.Add("Gather", {visible, rows}, "axis", int64_t{0});
+      visible = builder_.Add("Gather", {visible, rows}, {{"axis", 0}});
     }
     if (ProvablyEqual(shape[1], form_.padding_keys)) return visible;
-    return builder_.Add("Gather", {visible, Counted(Keys())}, "axis", int64_t{1});
+    return builder_.Add("Gather", {visible, Counted(Keys())}, {{"axis", 1}});
   }
 
   // 0, 1, ...

@@ -7,11 +7,11 @@
 // The TorchScript exporter gives the place of every element instead, [.., D, axes], a part for each
 // axis: the same along the axis of which the parts have a range. Where a and b are transposed alike, the Concat stands before the Transpose, and a Transpose of
 // the whole joins it.
-#include <algorithm>
 #include <optional>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/passes/analysis/indexing/indexing_analysis.h"
+#include "pagefuse/passes/edit/axes.h"
 #include "pagefuse/passes/edit/graph_builder.h"
 #include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/edit/ports.h"
@@ -131,14 +131,13 @@ void Replace(Graph& graph, Node* node, const Filled& filled) {
   GraphBuilder builder(graph, node, node->output(0)->name());
   std::optional<std::vector<int64_t>> perm = SharedPermutation(filled);
   if (!perm) {
-    Value* joined = builder.Add("Concat", {filled.first, filled.second}, "axis", filled.axis);
-    graph.ReplaceAllUses(node->output(0), joined);
-    graph.EraseIfDead(node);
+    Value* joined = builder.Add("Concat", {filled.first, filled.second}, {{"axis", filled.axis}});
+    ReplaceNode(node, joined);
     return;
   }
   Value* joined = builder.Add(
-      "Concat", {filled.first->producer()->input(0), filled.second->producer()->input(0)}, "axis",
-      (*perm)[static_cast<size_t>(filled.axis)]);
+      "Concat", {filled.first->producer()->input(0), filled.second->producer()->input(0)},
+      {{"axis", (*perm)[static_cast<size_t>(filled.axis)]}});
   Node* last = node;
   if (Node* reader = OnlyTranspose(node->output(0))) {
     // Both permutations at once, in which form a key is known.
@@ -147,19 +146,16 @@ void Replace(Graph& graph, Node* node, const Filled& filled) {
     perm = outer;
     last = reader;
   }
-  const bool in_place = std::is_sorted(perm->begin(), perm->end());
-  Value* whole = in_place ? joined : builder.Add("Transpose", {joined}, "perm", *perm);
-  graph.ReplaceAllUses(last->output(0), whole);
-  graph.EraseIfDead(last);
+  const bool in_place = MovesNothing(*perm);
+  Value* whole = in_place ? joined : builder.Add("Transpose", {joined}, {{"perm", *perm}});
+  ReplaceNode(last, whole);
 }
 
 absl::StatusOr<bool> Run(Model& model, PassContext& context) {
   Graph& graph = *model.graph;
   bool changed = false;
   // A rewrite may erase the Transpose behind its scatter, but no scatter behind it.
-  std::vector<Node*> scatters = NodesOf(graph);
-  std::erase_if(scatters, [](const Node* node) { return !node->Is("ScatterND"); });
-  for (Node* node : scatters) {
+  for (Node* node : NodesOf(graph, "ScatterND")) {
     std::string why;
     const std::optional<Filled> filled = FindFilled(*node, context.contents, why);
     if (!why.empty()) context.AddMissedMatch(kName, NodeLabel(*node), why, 2);

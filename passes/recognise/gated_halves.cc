@@ -140,8 +140,7 @@ absl::StatusOr<Value*> Half(Graph& graph, const Product& product, int which) {
     PF_RETURN_IF_ERROR(cut(1, HalfOfColumns(*ConstantOf(inputs[1]), which)));
   }
   GraphBuilder builder(graph, product.node, whole.output(0)->name());
-  Node* half = builder.AddNode(whole.domain(), whole.op_type(), inputs, 1);
-  for (const auto& [name, attribute] : whole.attributes()) half->SetAttribute(name, attribute);
+  Node* half = builder.AddNode(whole.domain(), whole.op_type(), inputs, 1, whole);
   const int64_t columns = IntOr(whole, "N", 0);
   if (columns > 0) half->SetAttribute("N", MakeAttribute(columns / 2));
   half->name = StrCat(NodeLabel(whole), which == 0 ? ".low" : ".high");

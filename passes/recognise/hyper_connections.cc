@@ -12,7 +12,6 @@
 //
 // The rounds are counted; M and the numbers are those of the graph. A scale of 1 or a base of zeros
 // need not be there.
-#include <algorithm>
 #include <map>
 #include <optional>
 #include <vector>
@@ -45,8 +44,7 @@ Value* Beside(const Node& node, const Value& value) {
 }
 
 std::optional<double> NumberBeside(const Node& node, const Value& value) {
-  const Tensor* tensor = ConstantOf(Beside(node, value));
-  return tensor ? ScalarNumber(*tensor) : std::nullopt;
+  return NumberOf(Beside(node, value));
 }
 
 // value * a number + constants of `dims`. Null: a factor of 1, a base of zeros, which are not
@@ -268,19 +266,15 @@ void Replace(Graph& graph, const Cut& cut, const Mixing& mixing) {
     Value* added = moved->base ? moved->base : Zeros(graph, moved->dims);
     bases.push_back(builder.Add("Reshape", {added, builder.Ints({-1})}));
   }
-  Value* scale = builder.Add("Concat", scales, "axis", int64_t{0});
-  Value* base = builder.Add("Concat", bases, "axis", int64_t{0});
+  Value* scale = builder.Add("Concat", scales, {{"axis", 0}});
+  Value* base = builder.Add("Concat", bases, {{"axis", 0}});
   Node* op = builder.AddNode("pagefuse", "HyperConnectionMix", {mixing.logits, scale, base}, 3);
   op->SetAttribute("streams", MakeAttribute(mixing.streams));
   op->SetAttribute("rounds", MakeAttribute(mixing.rounds));
   op->SetAttribute("epsilon", MakeAttribute(static_cast<float>(mixing.pre.number)));
   op->SetAttribute("post_factor", MakeAttribute(static_cast<float>(mixing.post.number)));
   Value* results[] = {mixing.pre.result, mixing.post.result, mixing.comb};
-  for (int i = 0; i < 3; ++i) {
-    Node* last = results[i]->producer();
-    graph.ReplaceAllUses(results[i], op->output(i));
-    graph.EraseIfDead(last);
-  }
+  for (int i = 0; i < 3; ++i) ReplaceNode(results[i]->producer(), op->output(i));
 }
 
 absl::StatusOr<bool> Run(Model& model, PassContext& context) {

@@ -108,15 +108,14 @@ bool JoinProducts(Graph& graph, Node* add, const SymbolicContents& contents) {
     GraphBuilder builder(graph, add, add->output(0)->name());
     std::vector<Value*> operands;
     for (const int side : {0, 1}) {
-      operands.push_back(builder.Add("Concat", {a->node->input(side), b->node->input(side)}, "axis",
-                                     int64_t{a->axes[side]}));
+      operands.push_back(builder.Add("Concat", {a->node->input(side), b->node->input(side)},
+                                     {{"axis", a->axes[side]}}));
     }
     Node* joined = builder.AddNode("", a->node->op_type(), operands, 1);
     if (const Attribute* equation = a->node->attribute("equation")) {
       joined->SetAttribute("equation", *equation);
     }
-    graph.ReplaceAllUses(add->output(0), joined->output(0));
-    graph.EraseIfDead(add);
+    ReplaceNode(add, joined->output(0));
     return true;
   }
   return false;

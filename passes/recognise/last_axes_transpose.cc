@@ -81,7 +81,7 @@ void JoinRows(Graph& graph, Node* concat) {
   GraphBuilder builder(graph, concat, columns->name());
   std::vector<Value*> parts;
   for (const Value* input : concat->inputs()) parts.push_back(input->producer()->input(0));
-  Value* rows = builder.Add("Concat", parts, "axis", int64_t{2});
+  Value* rows = builder.Add("Concat", parts, {{"axis", 2}});
   const std::vector<Use> uses = columns->uses();
   for (const Use& use : uses) {
     if (SwapsLastAxes(use.node) && ReplaceValue(graph, use.node->output(0), rows)) {
@@ -89,7 +89,7 @@ void JoinRows(Graph& graph, Node* concat) {
     }
   }
   ReplaceValue(graph, columns,
-               builder.Add("Transpose", {rows}, "perm", std::vector<int64_t>{0, 1, 3, 2}));
+               builder.Add("Transpose", {rows}, {{"perm", std::vector<int64_t>{0, 1, 3, 2}}}));
   graph.EraseIfDead(concat);
 }
 
@@ -97,8 +97,8 @@ void TakeApart(Graph& graph, Node* transpose) {
   Value* end = transpose->output(0);
   GraphBuilder builder(graph, transpose, end->name());
   Value* heads =
-      builder.Add("Transpose", {transpose->input(0)}, "perm", std::vector<int64_t>{0, 2, 1, 3});
-  Value* swapped = builder.Add("Transpose", {heads}, "perm", std::vector<int64_t>{0, 1, 3, 2});
+      builder.Add("Transpose", {transpose->input(0)}, {{"perm", std::vector<int64_t>{0, 2, 1, 3}}});
+  Value* swapped = builder.Add("Transpose", {heads}, {{"perm", std::vector<int64_t>{0, 1, 3, 2}}});
   graph.ReplaceAllUses(end, swapped);
   graph.EraseIfDead(transpose);
 }
@@ -112,20 +112,14 @@ absl::StatusOr<bool> Run(Model& model, PassContext& context) {
     PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
     changed = true;
   }
-  std::vector<Node*> joins;
-  for (const auto& node : graph.nodes()) {
-    if (JoinsColumns(*node)) joins.push_back(node.get());
-  }
-  for (Node* join : joins) {
+  for (Node* join : NodesOf(graph, JoinsColumns)) {
     JoinRows(graph, join);
     PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
     changed = true;
   }
   if (changed) PF_RETURN_IF_ERROR(InferShapes(model));
-  std::vector<Node*> transposes;
-  for (const auto& node : graph.nodes()) {
-    if (FindChain(*node).start) transposes.push_back(node.get());
-  }
+  const std::vector<Node*> transposes =
+      NodesOf(graph, [](const Node& node) { return FindChain(node).start != nullptr; });
   for (Node* transpose : transposes) {
     const Chain chain = FindChain(*transpose);
     GraphBuilder builder(graph, transpose, chain.end->name());
@@ -134,10 +128,9 @@ absl::StatusOr<bool> Run(Model& model, PassContext& context) {
       heads = builder.Add("Reshape", {heads, builder.Ints(*TargetOf(chain.heads))});
       heads->set_shape(chain.heads);
     }
-    Value* swapped = builder.Add("Transpose", {heads}, "perm", std::vector<int64_t>{0, 1, 3, 2});
-    Node* after = chain.end->producer();
-    graph.ReplaceAllUses(chain.end, swapped);
-    graph.EraseIfDead(after);
+    Value* swapped =
+        builder.Add("Transpose", {heads}, {{"perm", std::vector<int64_t>{0, 1, 3, 2}}});
+    ReplaceNode(chain.end->producer(), swapped);
     PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
   }
   return changed || !transposes.empty();

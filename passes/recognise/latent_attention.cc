@@ -177,7 +177,7 @@ absl::StatusOr<Value*> MatricesOfHeads(Graph& graph, GraphBuilder& builder,
     }
     Value* matrices =
         builder.Add("Reshape", {matrix, builder.Ints({match.latent_size, match.heads, width})});
-    return builder.Add("Transpose", {matrices}, "perm", std::vector<int64_t>{1, 2, 0});
+    return builder.Add("Transpose", {matrices}, {{"perm", std::vector<int64_t>{1, 2, 0}}});
   }
   PF_ASSIGN_OR_RETURN(const Tensor decoded, DecodedMatrix(*match.expansion));
   PF_ASSIGN_OR_RETURN(Tensor matrices, decoded.Reshaped({match.heads, width, match.latent_size}));
@@ -196,8 +196,9 @@ absl::StatusOr<AbsorbedOperands> AbsorbExpansion(Graph& graph, GraphBuilder& bui
   const Parts query = QueryParts(builder, attention, match);
   Value* latent_query = builder.Add("MatMul", {query.first, weights.first});
   return AbsorbedOperands{
-      .query = builder.Add("Concat", {latent_query, query.second}, "axis", int64_t{-1}),
-      .w_uv = builder.Add("Transpose", {weights.second}, "perm", std::vector<int64_t>{0, 2, 1})};
+      .query = builder.Add("Concat", {latent_query, query.second}, {{"axis", -1}}),
+      .w_uv =
+          builder.Add("Transpose", {weights.second}, {{"perm", std::vector<int64_t>{0, 2, 1}}})};
 }
 
 }  // namespace pagefuse

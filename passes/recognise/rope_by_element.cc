@@ -78,8 +78,7 @@ struct Operands {
 };
 
 Value* ForAllSequences(GraphBuilder& builder, Value* table, Value* x) {
-  Value* sizes =
-      builder.Add("Concat", {builder.Size(x, 0), builder.Ints({1, 1})}, "axis", int64_t{0});
+  Value* sizes = builder.Add("Concat", {builder.Size(x, 0), builder.Ints({1, 1})}, {{"axis", 0}});
   return builder.Add("Expand", {table, sizes});
 }
 
@@ -112,8 +111,7 @@ absl::StatusOr<bool> Replace(Graph& graph, Node* node, const Rotation& rotation,
     replacement.Undo();
     return false;
   }
-  graph.ReplaceAllUses(node->output(0), Rotated(builder, rotation, {*x, *cos, *sin}));
-  graph.EraseIfDead(node);
+  ReplaceNode(node, Rotated(builder, rotation, {*x, *cos, *sin}));
   return true;
 }
 

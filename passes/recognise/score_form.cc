@@ -359,8 +359,7 @@ bool TakeHeadsApart(Graph& graph, Node* view, const SymbolicContents& contents) 
   if (!same || !ScoreReader(WeighValues(*view->output(0))).Read(scores)) return false;
   GraphBuilder builder(graph, view, softmax->output(0)->name());
   Value* weights = builder.Add("Softmax", {scores}, {{"axis", int64_t{-1}}});
-  graph.ReplaceAllUses(view->output(0), weights);
-  graph.EraseIfDead(view);
+  ReplaceNode(view, weights);
   FormScores(graph, weights->producer(), contents);
   return true;
 }

@@ -229,8 +229,7 @@ class ExpertJoiner {
     if (!writes_) return parts[0];
     Node*& copy = copies_[&first];
     if (copy == nullptr) {
-      copy = builder_.AddNode(first.domain(), first.op_type(), inputs, first.num_outputs());
-      for (const auto& [name, attribute] : first.attributes()) copy->SetAttribute(name, attribute);
+      copy = builder_.AddNode(first.domain(), first.op_type(), inputs, first.num_outputs(), first);
     }
     return copy->output(parts[0]->producer_index());
   }

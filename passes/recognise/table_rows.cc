@@ -34,11 +34,6 @@ namespace {
 
 constexpr std::string_view kName = "table-rows";
 
-bool IsElementwise(const Node& node) {
-  const OpDef* op = OpRegistry::Global().Find(node.domain(), node.op_type(), INT64_MAX);
-  return node.domain().empty() && op && op->is_elementwise();
-}
-
 bool CountsFromFront(const IndexExpr& rows) {
   if (ProvablyNotNegative(rows.Lower())) return true;
   const IndexSymbolPtr load = (rows - IndexExpr(rows.constant())).symbol();
@@ -92,23 +87,15 @@ std::optional<Table> TableBehind(IndexingAnalysis& reader, const Element& shown)
   return rows && table.element.value->IsConstant() ? std::optional(table) : std::nullopt;
 }
 
-void CopyAttributes(const Node& from, Node* to) {
-  for (const auto& [name, attribute] : from.attributes()) to->SetAttribute(name, attribute);
-}
-
 absl::StatusOr<Value*> RowsOf(GraphBuilder& builder, Table table, const Element& shown,
                               std::vector<Value*> sizes) {
   const Shape shape = *table.element.value->shape();
   for (auto it = table.functions.rbegin(); it != table.functions.rend(); ++it) {
-    Node* node = builder.AddNode("", (*it)->op_type(), {table.element.value}, 1);
-    CopyAttributes(**it, node);
-    table.element.value = node->output(0);
+    table.element.value = builder.Add((*it)->op_type(), {table.element.value}, **it);
     table.element.value->set_shape(shape);
   }
   std::vector<AxisSymbols> axes;
-  for (const IndexExpr& at : shown.at) {
-    axes.push_back(at.symbol() ? AxisSymbols{at.symbol()} : AxisSymbols{});
-  }
+  for (const IndexExpr& at : shown.at) axes.push_back(SymbolOf(at));
   return Layout(builder, std::move(sizes)).GatheredRows(table.element, axes);
 }
 
@@ -128,11 +115,6 @@ class ComputedRows {
   }
 
  private:
-  static bool IsNumber(const Value* value, double number) {
-    const Tensor* constant = ConstantOf(value);
-    return constant && ScalarNumber(*constant) == number;
-  }
-
   bool gathers() const { return node_.Is("Gather"); }
   int rank() const { return gathers() ? node_.input(1)->shape()->rank() : 1; }
   absl::Status Unfit(const Value* value) const {
@@ -158,7 +140,7 @@ class ComputedRows {
       if (Value* steps = node_.input(4)) inputs.push_back(steps);
       return builder_.Add("Slice", std::move(inputs));
     }
-    if (!IsNumber(count.input(0), 0) || !IsNumber(count.input(2), 1)) {
+    if (NumberOf(count.input(0)) != 0 || NumberOf(count.input(2)) != 1) {
       return Unfit(count.output(0));
     }
     return builder_.Cast(node_.input(1), count.output(0)->dtype());
@@ -206,7 +188,7 @@ class ComputedRows {
       PF_ASSIGN_OR_RETURN(Value * rows, Of(part));
       parts.push_back(rows);
     }
-    return builder_.Add("Concat", parts, "axis", axis - shape.rank());
+    return builder_.Add("Concat", parts, {{"axis", axis - shape.rank()}});
   }
 
   // Numbers that are put along the first axis, [n] as [n, 1, ..].
@@ -223,10 +205,8 @@ class ComputedRows {
     return added.empty() ? numbers : builder_.Add("Unsqueeze", {numbers, builder_.Ints(added)});
   }
 
-  absl::StatusOr<Value*> Copy(const Node& node, std::vector<Value*> inputs) {
-    Node* copy = builder_.AddNode(node.domain(), node.op_type(), std::move(inputs), 1);
-    CopyAttributes(node, copy);
-    return copy->output(0);
+  Value* Copy(const Node& node, std::vector<Value*> inputs) {
+    return builder_.AddNode(node.domain(), node.op_type(), std::move(inputs), 1, node)->output(0);
   }
 
   GraphBuilder& builder_;

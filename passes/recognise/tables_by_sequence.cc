@@ -75,8 +75,8 @@ Value* LayOut(Graph& graph, const TableUse& use) {
   Value* indices = use.gather->input(1);
   std::vector<int64_t> rest(indices->shape()->rank() - 1, 1);
   rest[0] = -1;
-  Value* sizes = builder.Add("Concat", {builder.Size(use.sequences, 0), builder.Ints(rest)}, "axis",
-                             int64_t{0});
+  Value* sizes =
+      builder.Add("Concat", {builder.Size(use.sequences, 0), builder.Ints(rest)}, {{"axis", 0}});
   Value* table = builder.Add("Reshape", {indices, sizes});
   Node* gather = builder.AddNode("", use.gather->op_type(), {use.gather->input(0), table}, 1);
   use.reshape->SetInput(0, gather->output(0));
@@ -101,7 +101,7 @@ void CountByTable(Graph& graph, const TableUse& use, Value* table,
         count = builder.Add("Squeeze", {count, builder.Ints({0})});
       }
       if (node->output(0)->dtype() != DataType::kInt64) {
-        count = builder.Add("Cast", {count}, "to", static_cast<int64_t>(node->output(0)->dtype()));
+        count = builder.Cast(count, node->output(0)->dtype());
       }
       ReplaceValue(graph, node->output(0), count);
       break;

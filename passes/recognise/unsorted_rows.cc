@@ -110,8 +110,7 @@ class Unsorter {
     if (!writes_) return node.output(0);
     Node*& copy = copies_[&node];
     if (copy == nullptr) {
-      copy = builder_.AddNode(node.domain(), node.op_type(), inputs, node.num_outputs());
-      for (const auto& [name, attribute] : node.attributes()) copy->SetAttribute(name, attribute);
+      copy = builder_.AddNode(node.domain(), node.op_type(), inputs, node.num_outputs(), node);
     }
     return copy->output(output->producer_index());
   }
@@ -169,7 +168,7 @@ std::optional<RowsBack> AddedBack(const Node& scatter, const SymbolicContents& c
 // The sum of as many rows, one after the other.
 Value* SummedRows(GraphBuilder& builder, Value* rows, int64_t each, int64_t columns) {
   Value* apart = builder.Reshape(rows, {-1, each, columns});
-  return builder.Add("ReduceSum", {apart, builder.Ints({1})}, "keepdims", int64_t{0});
+  return builder.Add("ReduceSum", {apart, builder.Ints({1})}, {{"keepdims", 0}});
 }
 
 absl::StatusOr<bool> Rewrite(Graph& graph, Node* node, const SymbolicContents& contents) {

@@ -13,7 +13,6 @@
 #include <cmath>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
@@ -226,17 +225,14 @@ void Replace(Graph& graph, Node* sum, const Windows& windows) {
   if (IntOr(*sum, "keepdims", 1) != 0) {
     rows = builder.Add("Unsqueeze", {rows, builder.Ints({2})});
   }
-  graph.ReplaceAllUses(sum->output(0), rows);
-  graph.EraseIfDead(sum);
+  ReplaceNode(sum, rows);
 }
 
 absl::StatusOr<bool> Run(Model& model, PassContext& context) {
   const SymbolicContents& contents = context.contents;
   Graph& graph = *model.graph;
-  std::vector<Node*> sums = NodesOf(graph);
-  std::erase_if(sums, [](const Node* node) { return !node->Is("ReduceSum"); });
   bool changed = false;
-  for (Node* sum : sums) {
+  for (Node* sum : NodesOf(graph, "ReduceSum")) {
     const auto weighted = WeightedSumOf(*sum, contents);
     if (!weighted) continue;
     const absl::StatusOr<Windows> windows = WindowReader(*weighted, contents).Read();

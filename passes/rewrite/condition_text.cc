@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/passes/rewrite/condition_text.h"
 
-#include <cmath>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -32,7 +31,7 @@ class Parser {
   absl::StatusOr<std::vector<ParsedCondition>> Conditions() {
     std::vector<ParsedCondition> conditions;
     do {
-      const size_t begin = Offset(lexer_.Peek());
+      const size_t begin = OffsetOf(lexer_.Peek(), text_);
       names_.clear();
       PF_ASSIGN_OR_RETURN(Expression expression, ParseCondition());
       const std::string name(
@@ -55,13 +54,9 @@ class Parser {
   }
 
  private:
-  size_t Offset(const Token& token) const {
-    return token.kind == TokenKind::kEnd ? text_.size()
-                                         : static_cast<size_t>(token.text.data() - text_.data());
-  }
   Token Next() {
     const Token token = lexer_.Next();
-    if (token.kind != TokenKind::kEnd) end_ = Offset(token) + token.text.size();
+    if (token.kind != TokenKind::kEnd) end_ = OffsetOf(token, text_) + token.text.size();
     return token;
   }
   bool Take(std::string_view punctuation) {
@@ -75,9 +70,7 @@ class Parser {
     return true;
   }
   absl::Status Unexpected(const Token& token, std::string_view expected) const {
-    const std::string got =
-        token.kind == TokenKind::kEnd ? "the end" : StrCat("\"", token.text, "\"");
-    return error_(text_.substr(Offset(token)), StrCat("expected ", expected, ", got ", got));
+    return UnexpectedToken(token, expected, text_, error_);
   }
   absl::Status Expect(std::string_view punctuation) {
     if (Take(punctuation)) return absl::OkStatus();
@@ -104,7 +97,7 @@ class Parser {
       return Operator(op, std::move(left), std::move(right));
     }
     if (left.kind == Kind::kCall) return left;
-    return error_(text_.substr(Offset(start)), "a condition compares something");
+    return error_(text_.substr(OffsetOf(start, text_)), "a condition compares something");
   }
 
   std::string TakeComparison() {

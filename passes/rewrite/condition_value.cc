@@ -67,8 +67,7 @@ ConditionValue IsConstant(const Values& values, int64_t) {
 }
 
 ConditionValue IsScalar(const Values& values, int64_t) {
-  const Tensor* tensor = ConstantOf(values[0]);
-  return tensor != nullptr && ScalarNumber(*tensor).has_value();
+  return pagefuse::NumberOf(values[0]).has_value();
 }
 
 ConditionValue IsFloat(const Values& values, int64_t) {

@@ -175,10 +175,7 @@ int ConstantRank(const Node& pattern_node) {
   return rank;
 }
 
-bool Broadcasts(const Node& node) {
-  const OpDef* op = OpRegistry::Global().Find("", node.op_type(), INT64_MAX);
-  return node.domain().empty() && op != nullptr && op->is_elementwise() && !node.Is("Clip");
-}
+bool Broadcasts(const Node& node) { return IsElementwise(node) && !node.Is("Clip"); }
 
 // A number as a list, [1], is a number to an elementwise node where another operand has as many
 // axes; else it adds one to the result.

@@ -5,10 +5,12 @@
 #include <map>
 #include <mutex>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/ascii.h"
 
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/status_place.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/text/text.h"
 #include "pagefuse/passes/edit/op_types.h"
@@ -83,10 +85,6 @@ class Classifier {
   }
 
  private:
-  static bool Contains(const std::vector<std::string>& names, const std::string& name) {
-    return std::find(names.begin(), names.end(), name) != names.end();
-  }
-
   void Add(PatternValue value) {
     pattern_.ids[value.value] = static_cast<int>(pattern_.values.size());
     pattern_.values.push_back(std::move(value));
@@ -95,8 +93,8 @@ class Classifier {
   void AddInput(const Value* input) {
     Add({.value = input,
          .kind = PatternKind::kInput,
-         .metadata = Contains(source_.metadata_inputs, input->name()),
-         .optional = Contains(optional_, input->name())});
+         .metadata = absl::c_linear_search(source_.metadata_inputs, input->name()),
+         .optional = absl::c_linear_search(optional_, input->name())});
   }
 
   void AddNode(const Node& node) {
@@ -194,10 +192,7 @@ absl::StatusOr<std::shared_ptr<const Pattern>> Compile(const PatternSource& sour
   std::vector<std::string> optional;
   const std::string text = NormaliseFunctionText(source.text, &optional);
   absl::StatusOr<Function> parsed = ParseFunction(text);
-  if (!parsed.ok()) {
-    return absl::InvalidArgumentError(
-        StrCat("pattern \"", source.name, "\": ", parsed.status().message()));
-  }
+  PF_RETURN_IF_ERROR(AtPlace(StrCat("pattern \"", source.name, "\""), parsed.status()));
   auto pattern = std::make_shared<Pattern>();
   pattern->name = source.name;
   pattern->model.graph = parsed->body;

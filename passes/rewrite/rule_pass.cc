@@ -7,6 +7,7 @@
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/passes/edit/graph_snapshot.h"
 #include "pagefuse/passes/edit/match_failure.h"
+#include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/rewrite/rule_impl.h"
 
 namespace pagefuse {
@@ -146,43 +147,17 @@ class RuleRun {
   int64_t rewrites_ = 0;
 };
 
-class RulePass : public Pass {
- public:
-  RulePass(std::string_view name, std::string_view description, std::vector<Rule> rules)
-      : name_(name), description_(description), rules_(std::move(rules)) {}
-
-  std::string_view name() const override { return name_; }
-  std::string_view description() const override { return description_; }
-
-  std::vector<RuleSummary> rules() const override {
-    std::vector<RuleSummary> summaries;
-    for (const Rule& rule : rules_) summaries.push_back({rule.name(), rule.description()});
-    return summaries;
-  }
-
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    std::vector<GraphScope> scopes = AllGraphs(model);
-    // Inner graphs first: erasing an outer node may erase the graphs in it.
-    std::ranges::reverse(scopes);
-    bool changed = false;
-    for (const GraphScope& scope : scopes) {
-      PF_ASSIGN_OR_RETURN(const bool changed_here, RuleRun(model, context, scope, rules_).Run());
-      changed = changed || changed_here;
-    }
-    return changed;
-  }
-
- private:
-  std::string name_;
-  std::string description_;
-  std::vector<Rule> rules_;
-};
-
 }  // namespace
 
 std::unique_ptr<Pass> MakeRulePass(std::string_view name, std::string_view description,
                                    std::vector<Rule> rules) {
-  return std::make_unique<RulePass>(name, description, std::move(rules));
+  std::vector<RuleSummary> summaries;
+  for (const Rule& rule : rules) summaries.push_back({rule.name(), rule.description()});
+  const auto run = [rules = std::move(rules)](Model& model, PassContext& context,
+                                              const GraphScope& scope) {
+    return RuleRun(model, context, scope, rules).Run();
+  };
+  return MakeGraphPass(name, description, run, std::move(summaries));
 }
 
 }  // namespace pagefuse

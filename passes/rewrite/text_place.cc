@@ -29,6 +29,18 @@ PlaceError ErrorsIn(std::string path, std::string_view text) {
   };
 }
 
+size_t OffsetOf(const Token& token, std::string_view text) {
+  return token.kind == TokenKind::kEnd ? text.size()
+                                       : static_cast<size_t>(token.text.data() - text.data());
+}
+
+absl::Status UnexpectedToken(const Token& token, std::string_view expected, std::string_view text,
+                             const PlaceError& error) {
+  const std::string got =
+      token.kind == TokenKind::kEnd ? "the end" : StrCat("\"", token.text, "\"");
+  return error(text.substr(OffsetOf(token, text)), StrCat("expected ", expected, ", got ", got));
+}
+
 absl::Status ParserError(std::string_view message, std::string_view text, size_t shift,
                          const PlaceError& error) {
   int64_t line = 0, column = 0;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // dead-code: erases nodes, initialisers and functions that nothing uses.
-#include <algorithm>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
@@ -49,32 +48,6 @@ bool EraseDeadFunctions(Model& model) {
   return changed;
 }
 
-}  // namespace
-
-// Readers stand behind what they read, so one backward walk finds all: a node that only dead ones
-// in later graphs read is dead when the walk comes to it, and no node that is still to come is
-// erased.
-bool EraseDeadNodes(Graph& graph, SymbolicContents& contents) {
-  std::vector<Node*> nodes = NodesOf(graph);
-  bool changed = false;
-  for (auto it = nodes.rbegin(); it != nodes.rend(); ++it) {
-    const auto& outputs = (*it)->outputs();
-    const bool dead = std::ranges::all_of(outputs, [](const Value* output) {
-      return output == nullptr || (output->uses().empty() && !output->is_output());
-    });
-    if (!dead) {
-      for (Graph* inner : (*it)->Subgraphs()) changed = EraseDeadNodes(*inner, contents) || changed;
-      continue;
-    }
-    for (const Value* output : outputs) contents.erase(output);
-    graph.EraseNode(*it);
-    changed = true;
-  }
-  return changed;
-}
-
-namespace {
-
 absl::StatusOr<bool> EraseDeadCode(Model& model, PassContext& context) {
   bool changed = EraseDeadFunctions(model);
   changed = EraseDeadNodes(*model.graph, context.contents) || changed;
@@ -92,6 +65,25 @@ absl::StatusOr<bool> EraseDeadCode(Model& model, PassContext& context) {
 }
 
 }  // namespace
+
+// Readers stand behind what they read, so one backward walk finds all: a node that only dead ones
+// in later graphs read is dead when the walk comes to it, and no node that is still to come is
+// erased.
+bool EraseDeadNodes(Graph& graph, SymbolicContents& contents) {
+  std::vector<Node*> nodes = NodesOf(graph);
+  bool changed = false;
+  for (auto it = nodes.rbegin(); it != nodes.rend(); ++it) {
+    const auto& outputs = (*it)->outputs();
+    if (!IsDead(**it)) {
+      for (Graph* inner : (*it)->Subgraphs()) changed = EraseDeadNodes(*inner, contents) || changed;
+      continue;
+    }
+    for (const Value* output : outputs) contents.erase(output);
+    graph.EraseNode(*it);
+    changed = true;
+  }
+  return changed;
+}
 
 std::unique_ptr<Pass> DeadCode() {
   return MakePass(kName, "Erases nodes, initialisers and functions that nothing uses.",

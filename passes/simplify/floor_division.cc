@@ -36,8 +36,7 @@ std::set<int64_t> ConstantsOf(const ScalarRegion& region) {
   std::set<int64_t> constants;
   for (const Node* node : region.nodes) {
     for (const Value* input : node->inputs()) {
-      const Tensor* tensor = input ? ConstantOf(input) : nullptr;
-      auto number = tensor ? ScalarNumber(*tensor) : std::nullopt;
+      auto number = NumberOf(input);
       // A quarter stands for what divides by 4.
       if (number && *number > 0 && *number < 1) number = 1 / *number;
       if (number && *number == std::floor(*number) && std::abs(*number) < 1e9) {

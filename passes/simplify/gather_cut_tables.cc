@@ -20,7 +20,7 @@
 #include "pagefuse/passes/edit/op_types.h"
 #include "pagefuse/passes/edit/ports.h"
 #include "pagefuse/passes/edit/slice_cuts.h"
-#include "pagefuse/passes/node_pass.h"
+#include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/simplify/simplify.h"
 
 namespace pagefuse {
@@ -38,7 +38,7 @@ struct Cut {
   int64_t place = 0;  // in both
 };
 
-bool IsElementwise(const Node& node) {
+bool JoinsPlaces(const Node& node) {
   return IsAnyOf(node, {"Add", "Sub", "Mul", "Div", "Where", "And", "Or"});
 }
 
@@ -103,7 +103,7 @@ bool IsReadByLength(const Value* rows, int axis, const Dim& length,
     if (--uses_left < 0) return false;
     if (use.index == 0 && IsExpandedTo(*use.node, {rows, axis}, length, contents)) return true;
     auto behind = AxisBehind(use, axis, contents);
-    if (IsElementwise(*use.node)) {
+    if (JoinsPlaces(*use.node)) {
       const Beside beside = OperandsBeside(*use.node, {rows, axis}, length, contents);
       if (beside != Beside::kRepeated) return beside == Beside::kLength;
       const auto& result = use.node->output(0)->shape();
@@ -180,30 +180,24 @@ void Replace(Graph& graph, Node* slice, const CutTable& found) {
                                           Scalar(builder, cut.ends, cut.place), builder.Int(1)});
     rows = builder.Add("Gather", {rows, places}, {{"axis", cut.axis}});
   }
-  graph.ReplaceAllUses(slice->output(0), rows);
-  graph.EraseIfDead(slice);
+  ReplaceNode(slice, rows);
 }
 
-class GatherCutTables : public NodePass {
- public:
-  GatherCutTables()
-      : NodePass(
-            "gather-cut-tables",
-            "Replaces slices of constant tables that take one row for each token by Gathers at the "
-            "positions of the rows.") {}
-
- private:
-  absl::StatusOr<bool> Rewrite(Graph& graph, Node* node,
-                               const SymbolicContents& contents) const override {
-    const CutTable found = CutsOf(*node, contents);
-    if (found.cuts.empty()) return false;
-    Replace(graph, node, found);
-    return true;
-  }
-};
+absl::StatusOr<bool> Rewrite(Graph& graph, Node* node, const SymbolicContents& contents) {
+  const CutTable found = CutsOf(*node, contents);
+  if (found.cuts.empty()) return false;
+  Replace(graph, node, found);
+  return true;
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> GatherCutRows() { return std::make_unique<GatherCutTables>(); }
+std::unique_ptr<Pass> GatherCutRows() {
+  return MakeNodePass(
+      "gather-cut-tables",
+      "Replaces slices of constant tables that take one row for each token by Gathers at the "
+      "positions of the rows.",
+      Rewrite);
+}
 
 }  // namespace pagefuse

@@ -13,9 +13,6 @@ namespace {
 
 using ports::Slice;
 
-// A permutation in order leaves every axis where it is.
-bool IsIdentity(const std::vector<int64_t>& perm) { return std::ranges::is_sorted(perm); }
-
 }  // namespace
 
 bool RemoveIdentity(Node& node, Peephole& peephole) {
@@ -58,7 +55,7 @@ bool RemoveSingleConcat(Node& node, Peephole& peephole) {
 bool SimplifyTranspose(Node& node, Peephole& peephole) {
   const auto perm = PermutationOf(node);
   if (!perm.has_value()) return false;
-  if (IsIdentity(*perm)) return peephole.Replace(node, node.input(0));
+  if (MovesNothing(*perm)) return peephole.Replace(node, node.input(0));
   const Node* inner = node.input(0) == nullptr ? nullptr : node.input(0)->producer();
   if (inner != nullptr && inner->Is("Transpose") && inner->graph() == node.graph()) {
     const auto first = PermutationOf(*inner);
@@ -68,7 +65,7 @@ bool SimplifyTranspose(Node& node, Peephole& peephole) {
       if (axis < 0 || axis >= static_cast<int64_t>(first->size())) return false;
       both.push_back((*first)[axis]);
     }
-    if (IsIdentity(both)) return peephole.Replace(node, inner->input(0));
+    if (MovesNothing(both)) return peephole.Replace(node, inner->input(0));
     return peephole.ReplaceByNode(node, "Transpose", {inner->input(0)}, {{"perm", both}});
   }
   if (node.attribute("perm") != nullptr) return false;

@@ -7,48 +7,32 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
-#include "pagefuse/passes/edit/constants.h"
+#include "pagefuse/passes/function_pass.h"
 
 namespace pagefuse {
 namespace {
 
-class PeepholePass : public Pass {
+class PeepholeRules {
  public:
-  PeepholePass(std::string_view name, std::string_view description, std::vector<PeepholeRule> rules)
-      : name_(name), description_(description), rules_(std::move(rules)) {
+  explicit PeepholeRules(std::vector<PeepholeRule> rules) : rules_(std::move(rules)) {
     for (const PeepholeRule& rule : rules_) {
       for (absl::string_view type : absl::StrSplit(AbslView(rule.op_types), ' ')) {
         by_type_[std::string(type)].push_back(&rule);
       }
     }
   }
+  PeepholeRules(const PeepholeRules&) = delete;
 
-  std::string_view name() const override { return name_; }
-  std::string_view description() const override { return description_; }
-
-  std::vector<RuleSummary> rules() const override {
-    std::vector<RuleSummary> summaries;
-    for (const PeepholeRule& rule : rules_) summaries.push_back({std::string(rule.name), ""});
-    return summaries;
-  }
-
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    std::vector<GraphScope> scopes = AllGraphs(model);
-    bool changed = false;
-    for (auto scope = scopes.rbegin(); scope != scopes.rend(); ++scope) {
-      // A rewrite may enable others before it in the list, but each round settles all chains that
-      // run forward.
-      constexpr int kMaxRounds = 32;
-      bool changed_here = true;
-      for (int round = 0; changed_here; ++round) {
-        if (round == kMaxRounds) {
-          return absl::InternalError(StrCat("\"", name_, "\" does not come to rest"));
-        }
-        PF_ASSIGN_OR_RETURN(changed_here, Round(model, context, *scope));
-        changed = changed || changed_here;
-      }
+  // A rewrite may enable others before it in the list, but each round settles all chains that run
+  // forward.
+  absl::StatusOr<bool> Run(std::string_view name, Model& model, PassContext& context,
+                           const GraphScope& scope) const {
+    constexpr int kMaxRounds = 32;
+    for (int round = 0; round < kMaxRounds; ++round) {
+      PF_ASSIGN_OR_RETURN(const bool changed, Round(model, context, scope));
+      if (!changed) return round > 0;
     }
-    return changed;
+    return absl::InternalError(StrCat("\"", name, "\" does not come to rest"));
   }
 
  private:
@@ -72,8 +56,6 @@ class PeepholePass : public Pass {
     return changed;
   }
 
-  std::string name_;
-  std::string description_;
   std::vector<PeepholeRule> rules_;
   absl::flat_hash_map<std::string, std::vector<const PeepholeRule*>> by_type_;
 };
@@ -109,28 +91,41 @@ bool Peephole::ReplaceByNode(Node& node, std::string_view op_type, std::vector<V
     const std::vector<Dim> dims = known->second;
     contents_[value] = dims;
   }
-  const std::string name = old->name();
   graph_.ReplaceAllUses(old, value);
   return true;
 }
 
 std::unique_ptr<Pass> MakePeepholePass(std::string_view name, std::string_view description,
                                        std::vector<PeepholeRule> rules) {
-  return std::make_unique<PeepholePass>(name, description, std::move(rules));
+  std::vector<RuleSummary> summaries;
+  for (const PeepholeRule& rule : rules) summaries.push_back({std::string(rule.name), ""});
+  const auto shared = std::make_shared<const PeepholeRules>(std::move(rules));
+  const auto run = [shared, name = std::string(name)](Model& model, PassContext& context,
+                                                      const GraphScope& scope) {
+    return shared->Run(name, model, context, scope);
+  };
+  return MakeGraphPass(name, description, run, std::move(summaries));
 }
 
 bool SameShapes(const Value* a, const Value* b) {
   return ShapeOf(a) != nullptr && ShapeOf(b) != nullptr && ProvablyEqual(*ShapeOf(a), *ShapeOf(b));
 }
 
-const Node* ProducerIf(const Value* value, std::string_view op) {
-  const Node* node = value ? value->producer() : nullptr;
-  return node && node->Is(op) ? node : nullptr;
+std::optional<double> FilledNumberOf(const Value* value) {
+  const Node* filled = ProducerIf(value, "ConstantOfShape");
+  if (!filled) return std::nullopt;
+  const Attribute* attribute = filled->attribute("value");
+  if (!attribute) return 0;
+  const auto tensor = ConstantNodeValue(*attribute, "value");
+  return tensor ? ScalarNumber(*tensor) : std::nullopt;
 }
 
-std::optional<double> NumberOf(const Value* value) {
-  const Tensor* tensor = ConstantOf(value);
-  return tensor ? ScalarNumber(*tensor) : std::nullopt;
+std::vector<Value*> CountInputs(Node& before, Peephole& peephole, Value* length, Value* axes) {
+  Value* count = peephole.AddNode(before, "Squeeze", {length, axes});
+  const auto number = [&](int64_t value) {
+    return peephole.Constant("place", Tensor::Scalar<int64_t>(value));
+  };
+  return {number(0), count, number(1)};
 }
 
 std::optional<double> ScalarOf(const Value* value) {

@@ -11,7 +11,9 @@
 
 #include "pagefuse/passes/edit/attributes.h"
 #include "pagefuse/passes/edit/axes.h"
+#include "pagefuse/passes/edit/constants.h"
 #include "pagefuse/passes/edit/graph_edit.h"
+#include "pagefuse/passes/edit/op_types.h"
 #include "pagefuse/passes/pass.h"
 
 namespace pagefuse {
@@ -66,12 +68,12 @@ std::unique_ptr<Pass> MakePeepholePass(std::string_view name, std::string_view d
 // True if both shapes are known and provably the same.
 bool SameShapes(const Value* a, const Value* b);
 
-// The node of ai.onnx that computes the value, if it is one of that op; else null.
-const Node* ProducerIf(const Value* value, std::string_view op);
+// The number that a ConstantOfShape fills the value with; nullopt if another node computes it.
+std::optional<double> FilledNumberOf(const Value* value);
+// The inputs of a Range that counts up to a length, which is a list of one; `axes` is the list {0}.
+std::vector<Value*> CountInputs(Node& before, Peephole& peephole, Value* length, Value* axes);
 
-// The number of a constant of one element.
-std::optional<double> NumberOf(const Value* value);
-// The same of a scalar alone.
+// The number of a constant scalar.
 std::optional<double> ScalarOf(const Value* value);
 
 }  // namespace pagefuse

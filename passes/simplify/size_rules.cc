@@ -2,11 +2,8 @@
 // Reads sizes from graph inputs, so that no inner value is kept alive only for its shape, and so
 // that the same size is one value wherever an exporter read it.
 #include <optional>
-#include <utility>
 #include <vector>
 
-#include "pagefuse/ir/tensor/absent_tensor.h"
-#include "pagefuse/passes/edit/constants.h"
 #include "pagefuse/passes/simplify/view_rules.h"
 
 namespace pagefuse {
@@ -81,16 +78,6 @@ bool ReadsInnerSize(const Node& node) {
   return shape != nullptr && shape->Is("Shape") && !shape->input(0)->is_input();
 }
 
-// True for ConstantOfShape of one dim, and a number that is not 0.
-bool IsListOfOnes(const Node* node) {
-  if (node == nullptr || !node->Is("ConstantOfShape")) return false;
-  const Shape* sizes = ShapeOf(node->input(0));
-  const Attribute* fill = node->attribute("value");
-  const auto* tensor = fill ? std::get_if<Tensor>(&fill->value) : nullptr;
-  return sizes != nullptr && sizes->constant() == std::vector<int64_t>{1} && tensor != nullptr &&
-         !IsAbsent(*tensor) && !IsFilledWith(*tensor, 0);
-}
-
 }  // namespace
 
 bool AddSizesOfInputs(Node& node, Peephole& peephole) {
@@ -127,15 +114,16 @@ bool ReadSizeFromInput(Node& node, Peephole& peephole) {
 
 bool PlacesOfOnes(Node& node, Peephole& peephole) {
   constexpr int64_t kRangeTakesNumbers = 11;
-  const Node* ones = node.input(0) == nullptr ? nullptr : node.input(0)->producer();
-  if (OpsetOf(peephole.opsets(), "") < kRangeTakesNumbers || !IsListOfOnes(ones)) return false;
-  const auto scalar = [&](int64_t number) {
-    Tensor tensor = Tensor::Of<int64_t>({}, {number});
-    return peephole.Constant("place", std::move(tensor));
-  };
+  const Value* ones = node.input(0);
+  if (OpsetOf(peephole.opsets(), "") < kRangeTakesNumbers ||
+      FilledNumberOf(ones).value_or(0) == 0) {
+    return false;
+  }
+  Value* length = ones->producer()->input(0);
+  const Shape* sizes = ShapeOf(length);
+  if (!sizes || sizes->constant() != std::vector<int64_t>{1}) return false;
   Value* axes = peephole.Ints("axes", {0});
-  Value* count = peephole.AddNode(node, "Squeeze", {ones->input(0), axes});
-  Value* range = peephole.AddNode(node, "Range", {scalar(0), count, scalar(1)});
+  Value* range = peephole.AddNode(node, "Range", CountInputs(node, peephole, length, axes));
   return peephole.ReplaceByNode(node, "Unsqueeze", {range, axes});
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,18 @@ namespace pagefuse::ort {
 Status* Refuse(ErrorCode code, std::string message);
 // Null for OK.
 Status* ToAnswer(const absl::Status& status);
+
+// A function of the table that reads a field of an object.
+template <typename Object, typename Field, Field Object::*kField>
+Status* GetField(const Object* object, Field* out) {
+  *out = object->*kField;
+  return nullptr;
+}
+// One that ends an object which the library owns.
+template <typename Object>
+void Release(Object* object) {
+  const std::unique_ptr<Object> owned(object);
+}
 
 // A text for memory of the library's: its size with the zero at the end where there is no memory.
 Status* GiveText(std::string_view text, char* out, size_t* size);

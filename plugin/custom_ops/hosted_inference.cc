@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/status_place.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/plugin/custom_ops/library_call.h"
 #include "pagefuse/plugin/custom_ops/node_types.h"
@@ -118,10 +119,7 @@ absl::StatusOr<std::vector<std::optional<TensorTypeAndShapeInfo>>> AskShapes(
   }
   const absl::Status status =
       CallLibrary([&] { return row.infer_output_shapes(row.op, &context); });
-  if (!status.ok()) {
-    return absl::Status(status.code(), StrCat(c.node().Description(), ": ", library, ": ",
-                                              StdView(status.message())));
-  }
+  PF_RETURN_IF_ERROR(AtPlace(c.node().Description(), AtPlace(library, status)));
   return context.outputs;
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/status_place.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/schema/placing_kernel.h"
 #include "pagefuse/plugin/custom_ops/hosted_inference.h"
@@ -78,9 +79,7 @@ class HostedKernel final : public PlacingKernel {
 
  private:
   absl::Status Placed(const absl::Status& status) const {
-    if (status.ok()) return status;
-    return absl::Status(status.code(), StrCat(info_.node.Description(), ": ", info_.logger.library,
-                                              ": ", StdView(status.message())));
+    return AtPlace(info_.node.Description(), AtPlace(info_.logger.library, status));
   }
 
   const std::shared_ptr<const Row> row_;

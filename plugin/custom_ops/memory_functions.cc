@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Descriptions of memory, and the allocator of the processor's.
 #include <cstdlib>
-#include <memory>
 #include <string>
 
 #include "pagefuse/plugin/custom_ops/answers.h"
@@ -44,24 +43,7 @@ Status* NameOf(const MemoryInfo* info, const char** name) {
   return nullptr;
 }
 
-Status* IdOf(const MemoryInfo* info, int* id) {
-  *id = info->id;
-  return nullptr;
-}
-
-Status* KindOf(const MemoryInfo* info, int* memory) {
-  *memory = info->memory;
-  return nullptr;
-}
-
-Status* AllocatorKindOf(const MemoryInfo* info, int* allocator) {
-  *allocator = info->allocator;
-  return nullptr;
-}
-
 void DeviceOf(const MemoryInfo* /*info*/, int* device) { *device = kCpuDevice; }
-
-void ReleaseInfo(MemoryInfo* info) { const std::unique_ptr<MemoryInfo> owned(info); }
 
 void* Take(Allocator* /*allocator*/, size_t size) {
   if (size == 0) return nullptr;
@@ -113,11 +95,11 @@ void FillMemory(const TableFiller& table) {
   table.Set(kCreateCpuMemoryInfo, CreateCpu);
   table.Set(kCompareMemoryInfo, Compare);
   table.Set(kMemoryInfoGetName, NameOf);
-  table.Set(kMemoryInfoGetId, IdOf);
-  table.Set(kMemoryInfoGetMemType, KindOf);
-  table.Set(kMemoryInfoGetType, AllocatorKindOf);
+  table.Set(kMemoryInfoGetId, GetField<MemoryInfo, int, &MemoryInfo::id>);
+  table.Set(kMemoryInfoGetMemType, GetField<MemoryInfo, int, &MemoryInfo::memory>);
+  table.Set(kMemoryInfoGetType, GetField<MemoryInfo, int, &MemoryInfo::allocator>);
   table.Set(kMemoryInfoGetDeviceType, DeviceOf);
-  table.Set(kReleaseMemoryInfo, ReleaseInfo);
+  table.Set(kReleaseMemoryInfo, Release<MemoryInfo>);
   table.Set(kAllocatorAlloc, Alloc);
   table.Set(kAllocatorFree, Free);
   table.Set(kAllocatorGetInfo, GetInfo);

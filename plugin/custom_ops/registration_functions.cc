@@ -24,8 +24,6 @@ Status* AddDomain(SessionOptions* options, CustomOpDomain* domain) {
   return nullptr;
 }
 
-void ReleaseDomain(CustomOpDomain* domain) { const std::unique_ptr<CustomOpDomain> owned(domain); }
-
 Status* HasEntry(const SessionOptions* options, const char* key, int* is_there) {
   *is_there = options->config.count(key) > 0 ? 1 : 0;
   return nullptr;
@@ -58,7 +56,7 @@ void FillRegistration(const TableFiller& table) {
   table.Set(kCreateCustomOpDomain, CreateDomain);
   table.Set(kCustomOpDomainAdd, AddOp);
   table.Set(kAddCustomOpDomain, AddDomain);
-  table.Set(kReleaseCustomOpDomain, ReleaseDomain);
+  table.Set(kReleaseCustomOpDomain, Release<CustomOpDomain>);
   table.Set(kHasSessionConfigEntry, HasEntry);
   table.Set(kGetSessionConfigEntry, GetEntry);
   table.Set(kLoggerLogMessage, Log);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Statuses, and what the host says of itself.
-#include <memory>
 
 #include "pagefuse/plugin/custom_ops/answers.h"
 #include "pagefuse/plugin/custom_ops/table.h"
@@ -14,8 +13,6 @@ ErrorCode CodeOf(const Status* status) { return status == nullptr ? ErrorCode::k
 
 const char* MessageOf(const Status* status) { return status->message.c_str(); }
 
-void Release(Status* status) { const std::unique_ptr<Status> owned(status); }
-
 const char* BuildInfo() { return "pagefuse"; }
 
 }  // namespace
@@ -24,7 +21,7 @@ void FillStatuses(const TableFiller& table) {
   table.Set(kCreateStatus, Create);
   table.Set(kGetErrorCode, CodeOf);
   table.Set(kGetErrorMessage, MessageOf);
-  table.Set(kReleaseStatus, Release);
+  table.Set(kReleaseStatus, Release<Status>);
   table.Set(kGetBuildInfoString, BuildInfo);
 }
 

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Element types and shapes.
 #include <algorithm>
-#include <memory>
-#include <string>
-#include <vector>
 
 #include "pagefuse/ir/tensor/shape.h"
 #include "pagefuse/plugin/custom_ops/answers.h"
@@ -36,11 +33,6 @@ Status* SetSymbols(TensorTypeAndShapeInfo* info, const char** symbols, size_t ra
   return nullptr;
 }
 
-Status* GetType(const TensorTypeAndShapeInfo* info, ElementType* type) {
-  *type = info->type;
-  return nullptr;
-}
-
 Status* GetRank(const TensorTypeAndShapeInfo* info, size_t* rank) {
   *rank = info->dims.size();
   return nullptr;
@@ -64,10 +56,6 @@ Status* GetCount(const TensorTypeAndShapeInfo* info, size_t* count) {
   return nullptr;
 }
 
-void ReleaseInfo(TensorTypeAndShapeInfo* info) {
-  const std::unique_ptr<TensorTypeAndShapeInfo> owned(info);
-}
-
 Status* AsTensor(const TypeInfo* info, const TensorTypeAndShapeInfo** tensor) {
   *tensor = &info->tensor;
   return nullptr;
@@ -78,8 +66,6 @@ Status* KindOf(const TypeInfo* /*info*/, ValueType* kind) {
   return nullptr;
 }
 
-void ReleaseType(TypeInfo* info) { const std::unique_ptr<TypeInfo> owned(info); }
-
 }  // namespace
 
 void FillTypes(const TableFiller& table) {
@@ -87,15 +73,16 @@ void FillTypes(const TableFiller& table) {
   table.Set(kSetTensorElementType, SetType);
   table.Set(kSetDimensions, SetDims);
   table.Set(kSetSymbolicDimensions, SetSymbols);
-  table.Set(kGetTensorElementType, GetType);
+  table.Set(kGetTensorElementType,
+            GetField<TensorTypeAndShapeInfo, ElementType, &TensorTypeAndShapeInfo::type>);
   table.Set(kGetDimensionsCount, GetRank);
   table.Set(kGetDimensions, GetDims);
   table.Set(kGetSymbolicDimensions, GetSymbols);
   table.Set(kGetTensorShapeElementCount, GetCount);
-  table.Set(kReleaseTensorTypeAndShapeInfo, ReleaseInfo);
+  table.Set(kReleaseTensorTypeAndShapeInfo, Release<TensorTypeAndShapeInfo>);
   table.Set(kCastTypeInfoToTensorInfo, AsTensor);
   table.Set(kGetOnnxTypeFromTypeInfo, KindOf);
-  table.Set(kReleaseTypeInfo, ReleaseType);
+  table.Set(kReleaseTypeInfo, Release<TypeInfo>);
 }
 
 }  // namespace pagefuse::ort

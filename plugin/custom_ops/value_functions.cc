@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensors: those of a call, and those that a library makes for itself.
-#include <memory>
 #include <utility>
 #include <vector>
 
@@ -35,13 +34,9 @@ Status* KindOf(const Value* value, ValueType* kind) {
   return nullptr;
 }
 
-Status* MutableData(Value* value, void** data) {
-  if (value == nullptr) return NoValue();
-  *data = value->arg.data;
-  return nullptr;
-}
-
-Status* Data(const Value* value, const void** data) {
+// Of a value that may be written to, and of another.
+template <typename OfValue, typename Data>
+Status* GetData(OfValue* value, Data** data) {
   if (value == nullptr) return NoValue();
   *data = value->arg.data;
   return nullptr;
@@ -128,8 +123,6 @@ Status* CreateOver(const MemoryInfo* memory, void* data, size_t size, const int6
   return nullptr;
 }
 
-void Release(Value* value) { const std::unique_ptr<Value> owned(value); }
-
 }  // namespace
 
 Value Value::Of(const Tensor& tensor) {
@@ -140,8 +133,8 @@ void FillValues(const TableFiller& table) {
   table.Set(kIsTensor, IsTensor);
   table.Set(kHasValue, HasValue);
   table.Set(kGetValueType, KindOf);
-  table.Set(kGetTensorMutableData, MutableData);
-  table.Set(kGetTensorData, Data);
+  table.Set(kGetTensorMutableData, GetData<Value, void>);
+  table.Set(kGetTensorData, GetData<const Value, const void>);
   table.Set(kGetTensorSizeInBytes, SizeInBytes);
   table.Set(kGetTensorTypeAndShape, TypeAndShape);
   table.Set(kGetTypeInfo, TypeOf);
@@ -151,7 +144,7 @@ void FillValues(const TableFiller& table) {
   table.Set(kGetStringTensorContent, Texts);
   table.Set(kCreateTensorAsOrtValue, Create);
   table.Set(kCreateTensorWithDataAsOrtValue, CreateOver);
-  table.Set(kReleaseValue, Release);
+  table.Set(kReleaseValue, Release<Value>);
 }
 
 }  // namespace pagefuse::ort

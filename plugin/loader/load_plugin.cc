@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/status_place.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/onnx/onnx_io.h"
 #include "pagefuse/plugin/loader/child_process.h"
@@ -60,9 +61,9 @@ absl::StatusOr<Plugin> Load(const std::string& path, const std::string& file, co
 }
 
 // Errors in texts say already where they are.
-absl::Status InFile(const std::string& path, const absl::Status& status) {
+absl::Status InPlugin(const std::string& path, const absl::Status& status) {
   if (status.ok() || absl::StartsWith(status.message(), StrCat(path, ":"))) return status;
-  return {status.code(), StrCat(path, ": ", StdView(status.message()))};
+  return AtPlace(path, status);
 }
 
 }  // namespace
@@ -78,10 +79,10 @@ absl::StatusOr<Plugin> LoadPlugin(const std::string& path, const PluginOptions& 
   }
   if (options.try_in_child) {
     const absl::Status tried = TryInChild([&] { return Load(path, file, state).status(); });
-    if (!tried.ok()) return InFile(path, tried);
+    if (!tried.ok()) return InPlugin(path, tried);
   }
   absl::StatusOr<Plugin> plugin = Load(path, file, state);
-  if (!plugin.ok()) return InFile(path, plugin.status());
+  if (!plugin.ok()) return InPlugin(path, plugin.status());
   state.loaded.push_back({file, *plugin});
   return plugin;
 }

@@ -9,6 +9,7 @@
 #include "absl/strings/ascii.h"
 
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/status_place.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/plugin/loader/host_table.h"
 #include "pagefuse/plugin/loader/node_view.h"
@@ -33,12 +34,6 @@ class NativeState : public KernelState {
   void (*release_)(void*, void*);
   void* user_;
 };
-
-// Behind the node's name.
-absl::Status AtNode(const Node& node, const absl::Status& status) {
-  if (status.ok()) return status;
-  return {status.code(), StrCat(node.Description(), ": ", StdView(status.message()))};
-}
 
 bool IsName(const char* name) {
   if (name == nullptr || *name == '\0') return false;
@@ -66,7 +61,7 @@ absl::StatusOr<std::unique_ptr<KernelState>> Prepare(const pf_host* host, const 
   void* state = nullptr;
   const absl::Status status =
       RunCallback([&] { return from.prepare(from.user, host, &node, &state); });
-  PF_RETURN_IF_ERROR(AtNode(*args.query.node, status));
+  PF_RETURN_IF_ERROR(AtPlace(args.query.node->Description(), status));
   return std::make_unique<NativeState>(state, from.release, from.user);
 }
 
@@ -79,8 +74,8 @@ absl::Status Run(const pf_host* host, const pf_kernel& from, const KernelArgs& a
   const pf_node node(args);
   const auto* state = static_cast<const NativeState*>(args.state);
   void* prepared = state == nullptr ? nullptr : state->state();
-  return AtNode(*args.node,
-                RunCallback([&] { return from.run(from.user, host, &node, prepared); }));
+  return AtPlace(args.node->Description(),
+                 RunCallback([&] { return from.run(from.user, host, &node, prepared); }));
 }
 
 }  // namespace

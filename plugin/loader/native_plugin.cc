@@ -12,6 +12,7 @@
 #include "absl/strings/strip.h"
 
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/status_place.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/plugin.h"
 #include "pagefuse/plugin/loader/host_table.h"
@@ -154,9 +155,7 @@ absl::StatusOr<PluginContents> ReadNativePlugin(const std::string& path, const s
   const absl::Status status =
       RunCallback([&] { return plugin->register_all(host, &registrar.table); });
   PF_RETURN_IF_ERROR(registrar.status);
-  if (!status.ok()) {
-    return absl::Status(status.code(), StrCat("its registration: ", StdView(status.message())));
-  }
+  PF_RETURN_IF_ERROR(AtPlace("its registration", status));
   return std::move(registrar.contents);
 }
 

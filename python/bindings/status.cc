@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/status.h"
 
-#include <string>
-
 #include "pagefuse/base/short_message.h"
 #include "pagefuse/base/str_cat.h"
 

@@ -55,12 +55,5 @@ TEST(ShortMessage, CutsNoCharacter) {
   }
 }
 
-TEST(ShortMessage, KeepsTheCodeOfAStatus) {
-  EXPECT_TRUE(ShortStatus(absl::OkStatus()).ok());
-  const absl::Status status = ShortStatus(absl::NotFoundError(Of(100000)));
-  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-  EXPECT_LE(status.message().size(), kMostOfAMessage);
-}
-
 }  // namespace
 }  // namespace pagefuse

@@ -91,7 +91,7 @@ void SplitAttention(Model& model, Node* node, HeadsOf form) {
   if (form == HeadsOf::kOneTensor) {
     // [3, H, D] to [H, 3, D].
     Value* parts = build.Add("Reshape", {product, build.Ints({0, 0, 3, heads, -1})});
-    inputs[0] = build.Add("Transpose", {parts}, "perm", std::vector<int64_t>{0, 1, 3, 2, 4});
+    inputs[0] = build.Add("Transpose", {parts}, {{"perm", std::vector<int64_t>{0, 1, 3, 2, 4}}});
   } else {
     const int64_t width = *(*node->input(1)->shape())[1].constant() / 3;
     Node* split = build.AddNode("", "Split", {product, build.Ints({width, width, width})}, 3);
@@ -101,13 +101,13 @@ void SplitAttention(Model& model, Node* node, HeadsOf form) {
   for (int i : {1, 2}) {
     if (form != HeadsOf::kKeysByHead) break;
     Value* parts = build.Add("Reshape", {inputs[i], build.Ints({0, 0, heads, -1})});
-    inputs[i] = build.Add("Transpose", {parts}, "perm", std::vector<int64_t>{0, 2, 1, 3});
+    inputs[i] = build.Add("Transpose", {parts}, {{"perm", std::vector<int64_t>{0, 2, 1, 3}}});
   }
   inputs[3] = node->input(2);
   inputs[4] = node->num_inputs() > 3 ? node->input(3) : nullptr;
   Value* past = node->num_inputs() > 4 ? node->input(4) : nullptr;
   for (int i : {0, 1}) {
-    if (past) inputs[6 + i] = build.Add("Gather", {past, build.Int(i)}, "axis", 0);
+    if (past) inputs[6 + i] = build.Add("Gather", {past, build.Int(i)}, {{"axis", 0}});
   }
   const bool caches = node->num_outputs() > 1 && node->output(1);
   Node* attend = build.AddNode("com.microsoft", "MultiHeadAttention", inputs, caches ? 3 : 1);

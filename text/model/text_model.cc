@@ -5,17 +5,13 @@
 
 #include "pagefuse/base/json_depth.h"
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/status_place.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/onnx/onnx_io.h"
 #include "pagefuse/text/json_fields.h"
 
 namespace pagefuse {
 namespace {
-
-absl::Status InFile(const std::string& path, const absl::Status& status) {
-  if (status.ok()) return status;
-  return absl::Status(status.code(), StrCat("\"", path, "\": ", StdView(status.message())));
-}
 
 // A token's text: "<bos>", or {"content": "<bos>", ...}. Empty where there is none.
 absl::StatusOr<std::string> TokenText(const nlohmann::json& config, const std::string& name) {
@@ -170,10 +166,7 @@ absl::StatusOr<std::vector<int64_t>> TextModel::EncodeChat(const nlohmann::order
         "tokenizer_config.json or chat_template.json");
   }
   auto rendered = chat_template_->Render(own_, given, now);
-  if (!rendered.ok()) {
-    return absl::Status(rendered.status().code(),
-                        StrCat("chat template: ", StdView(rendered.status().message())));
-  }
+  PF_RETURN_IF_ERROR(AtPlace("chat template", rendered.status()));
   // The template has written all special tokens that there are to be.
   return tokenizer_->Encode(rendered->text, {.adds_special = false, .plain = rendered->user});
 }

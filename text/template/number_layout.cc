@@ -15,8 +15,6 @@ namespace {
 
 constexpr int64_t kMaxPrecision = 1000;
 
-absl::Status Wrong(std::string_view what) { return absl::InvalidArgumentError(AbslView(what)); }
-
 bool IsOneOf(char c, std::string_view all) { return all.find(c) != std::string_view::npos; }
 
 absl::Status WrongKind(const FieldLayout& layout, std::string_view expected, const Value& value) {

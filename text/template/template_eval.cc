@@ -1,28 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/text/template/template_eval.h"
 
-#include <algorithm>
-
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/status_place.h"
 #include "pagefuse/base/str_cat.h"
 
 namespace pagefuse::chat_template {
-namespace {
-
-absl::Status Wrong(std::string_view what) { return absl::InvalidArgumentError(AbslView(what)); }
-
-}  // namespace
-
-void Evaluator::Set(std::string_view name, Value value) {
-  for (auto& [other, old] : frame_->names) {
-    if (other == name) {
-      old = std::move(value);
-      return;
-    }
-  }
-  frame_->names.emplace_back(name, std::move(value));
-}
-
 absl::Status Evaluator::Raise(std::string_view message) {
   raised_ = true;
   return absl::InvalidArgumentError(AbslView(message));
@@ -62,7 +45,7 @@ Namespace* Evaluator::NewNamespace() {
 // The place is added once, where an error arises; not to what the template raised.
 absl::Status Evaluator::Located(absl::Status status, int line) const {
   if (status.ok() || raised_ || status.message().substr(0, 5) == "line ") return status;
-  return absl::Status(status.code(), StrCat("line ", line, ": ", StdView(status.message())));
+  return AtPlace(StrCat("line ", line), status);
 }
 
 absl::StatusOr<MarkedText> Evaluator::Run(const Body& body) {
@@ -159,13 +142,7 @@ absl::Status Evaluator::Assign(const Target& target, Value value) {
   if (space == nullptr)
     return Wrong(StrCat("\"", target.name, "\": expected a namespace, got ", object.KindName()));
   PF_RETURN_IF_ERROR(Charge(space->members.size()));
-  for (auto& [name, old] : space->members) {
-    if (name == target.attribute) {
-      old = std::move(value);
-      return absl::OkStatus();
-    }
-  }
-  space->members.emplace_back(target.attribute, std::move(value));
+  SetNamed(space->members, target.attribute, std::move(value));
   return absl::OkStatus();
 }
 
@@ -233,8 +210,7 @@ absl::StatusOr<Value> Evaluator::Call(const Value& callee, const Arguments& argu
     PF_RETURN_IF_ERROR(ChargeRead(Value(), arguments));
     auto value = function->call(*this, arguments);
     if (value.ok() || raised_) return value;
-    return absl::Status(value.status().code(),
-                        StrCat(function->name, ": ", StdView(value.status().message())));
+    return AtPlace(function->name, value.status());
   }
   if (const Undefined* undefined = callee.undefined()) return Wrong(undefined->what);
   // A recursive loop.

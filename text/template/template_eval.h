@@ -20,7 +20,7 @@ namespace pagefuse::chat_template {
 // The names of a template, a loop or a call of a macro.
 struct Frame {
   Frame* around = nullptr;
-  std::vector<std::pair<std::string, Value>> names = {};
+  NamedValues names = {};
   bool kept = false;  // a macro refers to it
 };
 
@@ -35,7 +35,7 @@ class Evaluator {
 
   explicit Evaluator(std::time_t now) : now_(now) {}
 
-  void Set(std::string_view name, Value value);
+  void Set(std::string_view name, Value value) { SetNamed(frame_->names, name, std::move(value)); }
   // InvalidArgument naming the line, or with what the template raised; ResourceExhausted.
   absl::StatusOr<MarkedText> Run(const Body& body);
 

@@ -10,8 +10,6 @@
 namespace pagefuse::chat_template {
 namespace {
 
-absl::Status Wrong(std::string_view what) { return absl::InvalidArgumentError(AbslView(what)); }
-
 absl::Status NoOperator(std::string_view op, const Value& a, const Value& b) {
   if (a.undefined()) return Wrong(a.undefined()->what);
   if (b.undefined()) return Wrong(b.undefined()->what);
@@ -191,9 +189,7 @@ absl::StatusOr<Value> Evaluator::EvalKind(const Expr& expr) {
 absl::StatusOr<Value> Evaluator::EvalName(const std::string& name) {
   for (const Frame* frame = frame_; frame; frame = frame->around) {
     PF_RETURN_IF_ERROR(work_.ChargeRead(frame->names.size() * kNameBytes));
-    for (const auto& [other, value] : frame->names) {
-      if (other == name) return value;
-    }
+    if (const Value* value = Lookup(frame->names, name)) return *value;
   }
   Value function = FindFunction(name);
   if (!function.is_undefined()) return function;

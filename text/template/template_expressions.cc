@@ -109,23 +109,8 @@ absl::StatusOr<ExprPtr> ExprParser::Tuple(bool conditional) {
   return Checked(std::move(list));
 }
 
-absl::StatusOr<ExprPtr> ExprParser::Or() {
-  PF_ASSIGN_OR_RETURN(ExprPtr left, And());
-  while (TakeName("or")) {
-    PF_ASSIGN_OR_RETURN(ExprPtr right, And());
-    PF_ASSIGN_OR_RETURN(left, Make(Expr::kOr, "", std::move(left), std::move(right)));
-  }
-  return left;
-}
-
-absl::StatusOr<ExprPtr> ExprParser::And() {
-  PF_ASSIGN_OR_RETURN(ExprPtr left, Not());
-  while (TakeName("and")) {
-    PF_ASSIGN_OR_RETURN(ExprPtr right, Not());
-    PF_ASSIGN_OR_RETURN(left, Make(Expr::kAnd, "", std::move(left), std::move(right)));
-  }
-  return left;
-}
+absl::StatusOr<ExprPtr> ExprParser::Or() { return Joined(&ExprParser::And, Expr::kOr, {"or"}); }
+absl::StatusOr<ExprPtr> ExprParser::And() { return Joined(&ExprParser::Not, Expr::kAnd, {"and"}); }
 
 absl::StatusOr<ExprPtr> ExprParser::Not() {
   if (!TakeName("not")) return Comparison();
@@ -160,26 +145,30 @@ absl::StatusOr<ExprPtr> ExprParser::Comparison() {
 }
 
 // level (operator level)*, from the left.
-absl::StatusOr<ExprPtr> ExprParser::Joined(Level level,
+absl::StatusOr<ExprPtr> ExprParser::Joined(Level level, Expr::Kind kind,
                                            std::initializer_list<std::string_view> operators) {
+  const Token::Kind token = kind == Expr::kBinary ? Token::kSymbol : Token::kName;
   PF_ASSIGN_OR_RETURN(ExprPtr left, (this->*level)());
   while (true) {
     const auto symbol = std::find_if(operators.begin(), operators.end(),
-                                     [&](std::string_view op) { return TakeSymbol(op); });
+                                     [&](std::string_view op) { return Take(token, op); });
     if (symbol == operators.end()) return left;
     PF_ASSIGN_OR_RETURN(ExprPtr right, (this->*level)());
-    PF_ASSIGN_OR_RETURN(
-        left, Make(Expr::kBinary, std::string(*symbol), std::move(left), std::move(right)));
+    PF_ASSIGN_OR_RETURN(left, Make(kind, std::string(*symbol), std::move(left), std::move(right)));
   }
 }
 
-absl::StatusOr<ExprPtr> ExprParser::Sum() { return Joined(&ExprParser::Concatenation, {"+", "-"}); }
-absl::StatusOr<ExprPtr> ExprParser::Concatenation() { return Joined(&ExprParser::Product, {"~"}); }
+absl::StatusOr<ExprPtr> ExprParser::Sum() {
+  return Joined(&ExprParser::Concatenation, Expr::kBinary, {"+", "-"});
+}
+absl::StatusOr<ExprPtr> ExprParser::Concatenation() {
+  return Joined(&ExprParser::Product, Expr::kBinary, {"~"});
+}
 absl::StatusOr<ExprPtr> ExprParser::Product() {
-  return Joined(&ExprParser::Power, {"*", "/", "//", "%"});
+  return Joined(&ExprParser::Power, Expr::kBinary, {"*", "/", "//", "%"});
 }
 absl::StatusOr<ExprPtr> ExprParser::Power() {
-  return Joined(&ExprParser::UnaryWithFilters, {"**"});
+  return Joined(&ExprParser::UnaryWithFilters, Expr::kBinary, {"**"});
 }
 
 absl::StatusOr<ExprPtr> ExprParser::Unary(bool filters) {

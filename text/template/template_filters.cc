@@ -9,6 +9,7 @@
 #include "absl/strings/str_replace.h"
 
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/status_place.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/text/template/template_text.h"
 #include "pagefuse/text/template/text_methods.h"
@@ -16,15 +17,9 @@
 namespace pagefuse::chat_template {
 namespace {
 
-absl::Status Wrong(std::string_view what) { return absl::InvalidArgumentError(AbslView(what)); }
-
 absl::StatusOr<Value> Trim(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
-  PF_RETURN_IF_ERROR(arguments.Check(1, {"chars"}));
   PF_ASSIGN_OR_RETURN(const MarkedText text, value.Print(evaluator.work()));
-  const Value* chars = arguments.Find(0, "chars");
-  if (chars && !chars->is_none() && !chars->text()) return Wrong("expected a string");
-  return evaluator.Text(
-      Stripped(text, chars && chars->text() ? chars->text() : nullptr, true, true));
+  return StripText(evaluator, text, arguments, /*left=*/true, /*right=*/true);
 }
 
 template <std::string (*map)(std::string_view)>
@@ -64,10 +59,8 @@ absl::StatusOr<Value> ToJson(Evaluator& evaluator, const Value& value, const Arg
     options.item_separator = pair[0].text()->bytes();
     options.key_separator = pair[1].text()->bytes();
   }
-  const Value* ascii = arguments.Find(0, "ensure_ascii");
-  options.ascii = ascii && ascii->IsTrue();
-  const Value* sorted = arguments.Find(3, "sort_keys");
-  options.sorted = sorted && sorted->IsTrue();
+  options.ascii = arguments.IsTrue(0, "ensure_ascii");
+  options.sorted = arguments.IsTrue(3, "sort_keys");
   PF_ASSIGN_OR_RETURN(MarkedText text, value.ToJson(evaluator.work(), options));
   return evaluator.Text(std::move(text));
 }
@@ -75,8 +68,7 @@ absl::StatusOr<Value> ToJson(Evaluator& evaluator, const Value& value, const Arg
 absl::StatusOr<Value> Default(Evaluator&, const Value& value, const Arguments& arguments) {
   PF_RETURN_IF_ERROR(arguments.Check(2, {"default_value", "boolean"}));
   const Value* otherwise = arguments.Find(0, "default_value");
-  const Value* boolean = arguments.Find(1, "boolean");
-  const bool missing = value.is_undefined() || (boolean && boolean->IsTrue() && !value.IsTrue());
+  const bool missing = value.is_undefined() || (arguments.IsTrue(1, "boolean") && !value.IsTrue());
   if (!missing) return value;
   return otherwise ? *otherwise : Value(std::string());
 }
@@ -126,14 +118,12 @@ absl::StatusOr<Value> Indent(Evaluator& evaluator, const Value& value, const Arg
   if (width && width->text()) margin = *width->text();
   if (width && width->integer())
     margin = MarkedText(std::string(std::clamp<int64_t>(*width->integer(), 0, 1000), ' '));
-  const Value* first = arguments.Find(1, "first");
-  const Value* blank = arguments.Find(2, "blank");
+  const bool first = arguments.IsTrue(1, "first"), blank = arguments.IsTrue(2, "blank");
   PF_ASSIGN_OR_RETURN(const MarkedText text, value.Print(evaluator.work()));
   MarkedText out;
   for (size_t at = 0; at <= text.size();) {
     const size_t end = std::min(text.bytes().find('\n', at), text.size());
-    const bool indented =
-        at == 0 ? first && first->IsTrue() : end > at || (blank && blank->IsTrue());
+    const bool indented = at == 0 ? first : end > at || blank;
     if (indented) PF_RETURN_IF_ERROR(evaluator.Append(out, margin));
     PF_RETURN_IF_ERROR(evaluator.Append(out, text.Substr(at, std::min(end + 1, text.size()))));
     at = end + 1;
@@ -207,8 +197,7 @@ absl::StatusOr<Value> ApplyFilter(Evaluator& evaluator, const std::string& name,
   PF_RETURN_IF_ERROR(evaluator.ChargeRead(value, arguments));
   auto result = found->second(evaluator, value, arguments);
   if (result.ok()) return result;
-  return absl::Status(result.status().code(),
-                      StrCat("filter ", name, ": ", StdView(result.status().message())));
+  return AtPlace(StrCat("filter ", name), result.status());
 }
 
 }  // namespace pagefuse::chat_template

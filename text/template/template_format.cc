@@ -9,8 +9,6 @@
 namespace pagefuse::chat_template {
 namespace {
 
-absl::Status Wrong(std::string_view what) { return absl::InvalidArgumentError(AbslView(what)); }
-
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 bool IsOneOf(char c, std::string_view all) { return c != '\0' && all.find(c) != all.npos; }
 
@@ -218,9 +216,7 @@ class BraceFormat {
     Cursor digits(name);
     const std::optional<int64_t> place = digits.Number();
     if (place && digits.done()) return Positional(static_cast<size_t>(*place));
-    for (const auto& [other, value] : arguments_.named) {
-      if (other == name) return value;
-    }
+    if (const Value* value = Lookup(arguments_.named, name)) return *value;
     return Wrong(StrCat("no argument is called \"", name, "\""));
   }
 

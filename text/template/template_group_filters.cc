@@ -10,15 +10,11 @@
 namespace pagefuse::chat_template {
 namespace {
 
-absl::Status Wrong(std::string_view what) { return absl::InvalidArgumentError(AbslView(what)); }
-
-bool IsTrue(const Value* value) { return value && value->IsTrue(); }
-
 // The items in the order of their keys, each behind its key as it is written.
 absl::StatusOr<Value> SortedByKey(Evaluator& evaluator, const List& items,
                                   const Arguments& arguments) {
   const Value* otherwise = arguments.Find(1, "default");
-  const bool sensitive = IsTrue(arguments.Find(2, "case_sensitive"));
+  const bool sensitive = arguments.IsTrue(2, "case_sensitive");
   std::vector<std::pair<Value, Value>> keyed;
   for (const Value& item : items) {
     PF_ASSIGN_OR_RETURN(Value key, Member(evaluator, item, arguments.Find(0, "attribute")));
@@ -34,7 +30,7 @@ absl::StatusOr<Value> GroupBy(Evaluator& evaluator, const Value& value,
                               const Arguments& arguments) {
   PF_RETURN_IF_ERROR(arguments.Check(3, {"attribute", "default", "case_sensitive"}));
   if (arguments.Find(0, "attribute") == nullptr) return Wrong("expected an attribute");
-  const bool sensitive = IsTrue(arguments.Find(2, "case_sensitive"));
+  const bool sensitive = arguments.IsTrue(2, "case_sensitive");
   PF_ASSIGN_OR_RETURN(const List items, evaluator.Items(value));
   PF_ASSIGN_OR_RETURN(const Value sorted, SortedByKey(evaluator, items, arguments));
   const List& pairs = *sorted.list();

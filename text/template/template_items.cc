@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // What templates read of values: members, elements, items.
-#include <algorithm>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
@@ -17,17 +16,13 @@ constexpr std::string_view kNoElement = " has no such element";
 // What a copy of an item costs, as bytes that are read.
 constexpr size_t kItemBytes = 256;
 
-absl::Status Wrong(std::string_view what) { return absl::InvalidArgumentError(AbslView(what)); }
-
 }  // namespace
 
 absl::StatusOr<Value> Evaluator::Attribute(const Value& object, const std::string& name) {
   if (const Undefined* undefined = object.undefined()) return Wrong(undefined->what);
   if (const Namespace* space = object.name_space()) {
     PF_RETURN_IF_ERROR(Charge(space->members.size()));
-    for (const auto& [member, value] : space->members) {
-      if (member == name) return value;
-    }
+    if (const Value* member = Lookup(space->members, name)) return *member;
   }
   if (object.is_group() && (name == "grouper" || name == "list")) {
     return (*object.list())[name == "list"];

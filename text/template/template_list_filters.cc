@@ -11,18 +11,12 @@
 namespace pagefuse::chat_template {
 namespace {
 
-absl::Status Wrong(std::string_view what) { return absl::InvalidArgumentError(AbslView(what)); }
-
-absl::StatusOr<Value> First(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
+template <bool last>
+absl::StatusOr<Value> AtEnd(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
   PF_RETURN_IF_ERROR(arguments.Check(0));
   PF_ASSIGN_OR_RETURN(const List items, evaluator.Items(value));
-  return items.empty() ? Value(Undefined{"nothing is first of no items"}) : items.front();
-}
-
-absl::StatusOr<Value> Last(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
-  PF_RETURN_IF_ERROR(arguments.Check(0));
-  PF_ASSIGN_OR_RETURN(const List items, evaluator.Items(value));
-  return items.empty() ? Value(Undefined{"nothing is last of no items"}) : items.back();
+  if (!items.empty()) return last ? items.back() : items.front();
+  return Value(Undefined{StrCat("nothing is ", last ? "last" : "first", " of no items")});
 }
 
 absl::StatusOr<Value> Join(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
@@ -64,41 +58,39 @@ absl::StatusOr<Value> Reverse(Evaluator& evaluator, const Value& value,
 
 absl::StatusOr<Value> Sort(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
   PF_RETURN_IF_ERROR(arguments.Check(3, {"reverse", "case_sensitive", "attribute"}));
-  const Value* reverse = arguments.Find(0, "reverse");
-  const Value* sensitive = arguments.Find(1, "case_sensitive");
+  const bool sensitive = arguments.IsTrue(1, "case_sensitive");
   PF_ASSIGN_OR_RETURN(const List items, evaluator.Items(value));
   std::vector<std::pair<Value, Value>> keyed;
   for (const Value& item : items) {
     PF_ASSIGN_OR_RETURN(const Value key, Member(evaluator, item, arguments.Find(2, "attribute")));
-    keyed.emplace_back(SortKey(key, sensitive && sensitive->IsTrue()), item);
+    keyed.emplace_back(SortKey(key, sensitive), item);
   }
-  return SortBy(evaluator, std::move(keyed), reverse && reverse->IsTrue());
+  return SortBy(evaluator, std::move(keyed), arguments.IsTrue(0, "reverse"));
 }
 
 absl::StatusOr<Value> DictSort(Evaluator& evaluator, const Value& value,
                                const Arguments& arguments) {
   PF_RETURN_IF_ERROR(arguments.Check(3, {"case_sensitive", "by", "reverse"}));
-  const Value* sensitive = arguments.Find(0, "case_sensitive");
-  const Value* reverse = arguments.Find(2, "reverse");
+  const bool sensitive = arguments.IsTrue(0, "case_sensitive");
   PF_ASSIGN_OR_RETURN(const MarkedText by, TextArgument(arguments, 1, "by", MarkedText("key")));
   if (by.bytes() != "key" && by.bytes() != "value") return Wrong("by: expected key or value");
   PF_ASSIGN_OR_RETURN(const Value pairs, Items(evaluator, value, {}));
   std::vector<std::pair<Value, Value>> keyed;
   for (const Value& pair : *pairs.list()) {
     const Value& key = (*pair.list())[by.bytes() == "key" ? 0 : 1];
-    keyed.emplace_back(SortKey(key, sensitive && sensitive->IsTrue()), pair);
+    keyed.emplace_back(SortKey(key, sensitive), pair);
   }
-  return SortBy(evaluator, std::move(keyed), reverse && reverse->IsTrue());
+  return SortBy(evaluator, std::move(keyed), arguments.IsTrue(2, "reverse"));
 }
 
 absl::StatusOr<Value> Unique(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
   PF_RETURN_IF_ERROR(arguments.Check(2, {"case_sensitive", "attribute"}));
-  const Value* sensitive = arguments.Find(0, "case_sensitive");
+  const bool sensitive = arguments.IsTrue(0, "case_sensitive");
   PF_ASSIGN_OR_RETURN(const List items, evaluator.Items(value));
   List keys, kept;
   for (const Value& item : items) {
     PF_ASSIGN_OR_RETURN(Value key, Member(evaluator, item, arguments.Find(1, "attribute")));
-    key = SortKey(key, sensitive && sensitive->IsTrue());
+    key = SortKey(key, sensitive);
     bool known = false;
     for (size_t i = 0; i < keys.size() && !known; ++i) {
       PF_ASSIGN_OR_RETURN(known, Equal(evaluator.work(), keys[i], key));
@@ -234,10 +226,10 @@ absl::StatusOr<Value> SortBy(Evaluator& evaluator, std::vector<std::pair<Value, 
 const Filters& ListFilters() {
   static const auto& filters = *new Filters{
       {"dictsort", DictSort},
-      {"first", First},
+      {"first", AtEnd<false>},
       {"items", Items},
       {"join", Join},
-      {"last", Last},
+      {"last", AtEnd<true>},
       {"list", AsList},
       {"map", Map},
       {"max", Extreme<true>},

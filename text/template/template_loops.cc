@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loops of chat templates, and what `loop` is within them.
-#include <algorithm>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/text/template/template_eval.h"
 
 namespace pagefuse::chat_template {
 namespace {
-
-absl::Status Wrong(std::string_view what) { return absl::InvalidArgumentError(AbslView(what)); }
 
 Value Number(int64_t number) { return Value(number); }
 

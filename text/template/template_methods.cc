@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Functions of chat templates, and the methods of their texts and dicts.
-#include <algorithm>
 #include <map>
 
 #include "pagefuse/base/status_macros.h"
@@ -10,8 +9,6 @@
 
 namespace pagefuse::chat_template {
 namespace {
-
-absl::Status Wrong(std::string_view what) { return absl::InvalidArgumentError(AbslView(what)); }
 
 // Functions.
 

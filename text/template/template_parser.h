@@ -40,7 +40,8 @@ class ExprParser {
   absl::StatusOr<ExprPtr> Checked(ExprPtr expr) const;
   absl::StatusOr<ExprPtr> Make(Expr::Kind kind, std::string name, ExprPtr a,
                                ExprPtr b = nullptr) const;
-  absl::StatusOr<ExprPtr> Joined(Level level, std::initializer_list<std::string_view> operators);
+  absl::StatusOr<ExprPtr> Joined(Level level, Expr::Kind kind,
+                                 std::initializer_list<std::string_view> operators);
 
   absl::StatusOr<ExprPtr> Or();
   absl::StatusOr<ExprPtr> And();

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Filters of chat templates that lay out texts, and count their words.
-#include <algorithm>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
@@ -13,8 +12,6 @@
 
 namespace pagefuse::chat_template {
 namespace {
-
-absl::Status Wrong(std::string_view what) { return absl::InvalidArgumentError(AbslView(what)); }
 
 // '%s: %s' | format(a, b)
 absl::StatusOr<Value> Format(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
@@ -64,7 +61,6 @@ absl::StatusOr<Value> Truncate(Evaluator& evaluator, const Value& value,
                                const Arguments& arguments) {
   PF_RETURN_IF_ERROR(arguments.Check(4, {"length", "killwords", "end", "leeway"}));
   PF_ASSIGN_OR_RETURN(const int64_t length, IntegerArgument(arguments, 0, "length", 255));
-  const Value* kills = arguments.Find(1, "killwords");
   PF_ASSIGN_OR_RETURN(const MarkedText end, TextArgument(arguments, 2, "end", MarkedText("...")));
   PF_ASSIGN_OR_RETURN(const int64_t leeway, IntegerArgument(arguments, 3, "leeway", 5));
   PF_ASSIGN_OR_RETURN(const MarkedText text, value.Print(evaluator.work()));
@@ -76,7 +72,7 @@ absl::StatusOr<Value> Truncate(Evaluator& evaluator, const Value& value,
   const auto characters = static_cast<int64_t>(starts.size()) - 1;
   if (characters <= length || characters - length <= leeway) return evaluator.Text(text);
   size_t kept = starts[static_cast<size_t>(length - end_length)];
-  if (!(kills && kills->IsTrue())) {
+  if (!arguments.IsTrue(1, "killwords")) {
     const size_t space = std::string_view(text.bytes()).substr(0, kept).rfind(' ');
     if (space != std::string_view::npos) kept = space;
   }

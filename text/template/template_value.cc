@@ -210,10 +210,12 @@ class Printer {
 
 const Value* Arguments::Find(size_t place, std::string_view name) const {
   if (place < positional.size()) return &positional[place];
-  for (const auto& [other, value] : named) {
-    if (other == name) return &value;
-  }
-  return nullptr;
+  return Lookup(named, name);
+}
+
+bool Arguments::IsTrue(size_t place, std::string_view name) const {
+  const Value* value = Find(place, name);
+  return value && value->IsTrue();
 }
 
 absl::Status Arguments::Check(size_t most, std::initializer_list<std::string_view> names) const {
@@ -391,6 +393,20 @@ const Value* Lookup(const Dict& dict, std::string_view key) {
     if (name.bytes() == key) return &value;
   }
   return nullptr;
+}
+
+const Value* Lookup(const NamedValues& values, std::string_view name) {
+  const auto found = std::ranges::find(values, name, &NamedValues::value_type::first);
+  return found == values.end() ? nullptr : &found->second;
+}
+
+void SetNamed(NamedValues& values, std::string_view name, Value value) {
+  const auto old = std::ranges::find(values, name, &NamedValues::value_type::first);
+  if (old == values.end()) {
+    values.emplace_back(name, std::move(value));
+  } else {
+    old->second = std::move(value);
+  }
 }
 
 }  // namespace pagefuse::chat_template

@@ -33,13 +33,18 @@ struct None {};
 struct Namespace;  // namespace(): the only value that changes; the evaluator owns it
 struct Macro;      // of the template
 
+// In the order in which they were set.
+using NamedValues = std::vector<std::pair<std::string, Value>>;
+
 // What a call is given.
 struct Arguments {
   std::vector<Value> positional;
-  std::vector<std::pair<std::string, Value>> named;
+  NamedValues named;
 
   // Argument `place`, or the one called `name`; null if it is not given.
   const Value* Find(size_t place, std::string_view name) const;
+  // Whether it is given, and true.
+  bool IsTrue(size_t place, std::string_view name) const;
   // InvalidArgument unless there are at most so many, and no names but these.
   absl::Status Check(size_t most, std::initializer_list<std::string_view> names = {}) const;
 };
@@ -137,14 +142,17 @@ class Value {
 };
 
 struct Namespace {
-  std::vector<std::pair<std::string, Value>> members;
+  NamedValues members;
 };
 
 // Both walk through lists: ResourceExhausted where that is too much work.
 absl::StatusOr<bool> Equal(Work& work, const Value& a, const Value& b);
 // Below 0, 0 or above 0; nothing for values that have no order.
 absl::StatusOr<std::optional<int>> Compare(Work& work, const Value& a, const Value& b);
-// The value of a key; null if there is none.
+// The value of a key or a name; null if there is none.
 const Value* Lookup(const Dict& dict, std::string_view key);
+const Value* Lookup(const NamedValues& values, std::string_view name);
+// In place of the one of that name, or behind all.
+void SetNamed(NamedValues& values, std::string_view name, Value value);
 
 }  // namespace pagefuse::chat_template

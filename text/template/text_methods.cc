@@ -15,16 +15,35 @@
 namespace pagefuse::chat_template {
 namespace {
 
-absl::Status Wrong(std::string_view what) { return absl::InvalidArgumentError(AbslView(what)); }
+// `text` without white space, or the characters in `chars`, at its ends.
+MarkedText Stripped(const MarkedText& text, const MarkedText* chars, bool left, bool right) {
+  const std::string_view bytes = text.bytes();
+  size_t first = 0, end = bytes.size();
+  if (chars == nullptr) {
+    if (right) end = TrimmedEnd(bytes);
+    if (left) first = std::min(LeadingSpace(bytes), end);
+    return text.Substr(first, end);
+  }
+  absl::flat_hash_set<std::string_view> characters;
+  const std::string_view listed = chars->bytes();
+  const std::vector<size_t> each = CharacterStarts(listed);
+  for (size_t i = 0; i + 1 < each.size(); ++i) {
+    characters.insert(listed.substr(each[i], each[i + 1] - each[i]));
+  }
+  const auto stripped = [&](size_t from, size_t to) {
+    return characters.contains(bytes.substr(from, to - from));
+  };
+  const std::vector<size_t> starts = CharacterStarts(bytes);
+  size_t begin = 0, stop = starts.size() - 1;
+  while (left && begin < stop && stripped(starts[begin], starts[begin + 1])) ++begin;
+  while (right && stop > begin && stripped(starts[stop - 1], starts[stop])) --stop;
+  return text.Substr(starts[begin], starts[stop]);
+}
 
 // strip, lstrip, rstrip
 template <bool left, bool right>
 absl::StatusOr<Value> Strip(Evaluator& evaluator, const Value& object, const Arguments& arguments) {
-  PF_RETURN_IF_ERROR(arguments.Check(1, {"chars"}));
-  const Value* chars = arguments.Find(0, "chars");
-  const bool given = chars && !chars->is_none();
-  if (given && !chars->text()) return Wrong(StrCat("expected a string, got ", chars->KindName()));
-  return evaluator.Text(Stripped(*object.text(), given ? chars->text() : nullptr, left, right));
+  return StripText(evaluator, *object.text(), arguments, left, right);
 }
 
 template <std::string (*map)(std::string_view)>
@@ -292,28 +311,13 @@ absl::StatusOr<int64_t> IntegerArgument(const Arguments& arguments, size_t place
   return *value->integer();
 }
 
-MarkedText Stripped(const MarkedText& text, const MarkedText* chars, bool left, bool right) {
-  const std::string_view bytes = text.bytes();
-  size_t first = 0, end = bytes.size();
-  if (chars == nullptr) {
-    if (right) end = TrimmedEnd(bytes);
-    if (left) first = std::min(LeadingSpace(bytes), end);
-    return text.Substr(first, end);
-  }
-  absl::flat_hash_set<std::string_view> characters;
-  const std::string_view listed = chars->bytes();
-  const std::vector<size_t> each = CharacterStarts(listed);
-  for (size_t i = 0; i + 1 < each.size(); ++i) {
-    characters.insert(listed.substr(each[i], each[i + 1] - each[i]));
-  }
-  const auto stripped = [&](size_t from, size_t to) {
-    return characters.contains(bytes.substr(from, to - from));
-  };
-  const std::vector<size_t> starts = CharacterStarts(bytes);
-  size_t begin = 0, stop = starts.size() - 1;
-  while (left && begin < stop && stripped(starts[begin], starts[begin + 1])) ++begin;
-  while (right && stop > begin && stripped(starts[stop - 1], starts[stop])) --stop;
-  return text.Substr(starts[begin], starts[stop]);
+absl::StatusOr<Value> StripText(Evaluator& evaluator, const MarkedText& text,
+                                const Arguments& arguments, bool left, bool right) {
+  PF_RETURN_IF_ERROR(arguments.Check(1, {"chars"}));
+  const Value* chars = arguments.Find(0, "chars");
+  const bool given = chars && !chars->is_none();
+  if (given && !chars->text()) return Wrong(StrCat("expected a string, got ", chars->KindName()));
+  return evaluator.Text(Stripped(text, given ? chars->text() : nullptr, left, right));
 }
 
 absl::StatusOr<Value> ReplaceText(Evaluator& evaluator, const MarkedText& text,

@@ -41,8 +41,9 @@ absl::StatusOr<Value> PaddedText(Evaluator& evaluator, const MarkedText& text,
 // Where `wanted` lies last; npos if it does not.
 size_t FindLastText(const std::string& text, const std::string& wanted);
 
-// `text` without white space, or the characters in `chars`, at its ends.
-MarkedText Stripped(const MarkedText& text, const MarkedText* chars, bool left, bool right);
+// `text` without white space, or the characters of the argument "chars", at its ends.
+absl::StatusOr<Value> StripText(Evaluator& evaluator, const MarkedText& text,
+                                const Arguments& arguments, bool left, bool right);
 absl::StatusOr<Value> ReplaceText(Evaluator& evaluator, const MarkedText& text,
                                   const Arguments& arguments);
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/text/find_text.h"
 #include "pagefuse/text/template/template_format.h"
 #include "pagefuse/text/template/template_text.h"
@@ -11,8 +10,6 @@
 
 namespace pagefuse::chat_template {
 namespace {
-
-absl::Status Wrong(std::string_view what) { return absl::InvalidArgumentError(AbslView(what)); }
 
 // ljust, rjust, center
 template <Padding::Side side>

@@ -5,12 +5,18 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "absl/status/status.h"
 
 #include "pagefuse/base/str_cat.h"
 
 namespace pagefuse::chat_template {
+
+// InvalidArgument with this message, before which others say where and in what.
+inline absl::Status Wrong(std::string_view what) {
+  return absl::InvalidArgumentError(AbslView(what));
+}
 
 class Work {
  public:

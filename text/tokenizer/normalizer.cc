@@ -7,6 +7,7 @@
 
 #include <utf8proc.h>
 
+#include "pagefuse/base/status_place.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/text/tokenizer/growth.h"
 #include "pagefuse/text/tokenizer/unicode_classes.h"
@@ -120,10 +121,7 @@ absl::StatusOr<std::string> Normalizer::Apply(std::string_view text) const {
   for (size_t i = 0; i < steps_.size(); ++i) {
     const std::string place = StrCat("normalizer: step ", i);
     auto next = Apply(steps_[i], std::move(out), growth.most());
-    if (!next.ok()) {
-      return absl::Status(next.status().code(),
-                          StrCat(place, ": ", StdView(next.status().message())));
-    }
+    PF_RETURN_IF_ERROR(AtPlace(place, next.status()));
     out = *std::move(next);
     PF_RETURN_IF_ERROR(growth.Add(out.size(), place));
   }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/status_place.h"
 #include "pagefuse/text/tokenizer/byte_level.h"
 
 namespace pagefuse {
@@ -190,10 +191,7 @@ absl::StatusOr<std::vector<std::string>> PreTokenizer::Split(std::string_view pi
   words.push_back({std::string(piece), first});
   Growth growth(piece.size());
   for (size_t i = 0; i < steps_.size(); ++i) {
-    const absl::Status status = Apply(steps_[i], growth, words);
-    if (status.ok()) continue;
-    return absl::Status(status.code(),
-                        StrCat("pre_tokenizer: step ", i, ": ", StdView(status.message())));
+    PF_RETURN_IF_ERROR(AtPlace(StrCat("pre_tokenizer: step ", i), Apply(steps_[i], growth, words)));
   }
   std::vector<std::string> texts;
   for (Word& word : words) texts.push_back(std::move(word.text));

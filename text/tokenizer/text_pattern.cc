@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/status_place.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/text/find_text.h"
 
@@ -17,8 +18,7 @@ absl::StatusOr<TextPattern> TextPattern::FromJson(const JsonFields& pattern) {
   PF_ASSIGN_OR_RETURN(const std::string regex, pattern.Text("Regex"));
   auto compiled = Regex(regex);
   if (compiled.ok()) return compiled;
-  return absl::Status(compiled.status().code(),
-                      StrCat(pattern.place(), ": ", StdView(compiled.status().message())));
+  return AtPlace(pattern.place(), compiled.status());
 }
 
 absl::StatusOr<TextPattern> TextPattern::Regex(std::string_view regex) {

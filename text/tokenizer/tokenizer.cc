@@ -6,6 +6,7 @@
 #include "absl/container/flat_hash_set.h"
 
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/status_place.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/onnx/onnx_io.h"
 #include "pagefuse/text/tokenizer/added_tokens.h"
@@ -149,8 +150,7 @@ absl::StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::Load(const std::stri
   PF_ASSIGN_OR_RETURN(const std::string json, ReadFile(path));
   auto tokenizer = Parse(json);
   if (tokenizer.ok()) return tokenizer;
-  return absl::Status(tokenizer.status().code(),
-                      StrCat("\"", path, "\": ", StdView(tokenizer.status().message())));
+  return InFile(path, tokenizer.status());
 }
 
 absl::Status Tokenizer::Impl::EncodeText(std::string_view text, bool first,

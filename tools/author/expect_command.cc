@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_split.h"
 #include "tools/cli/html_page.h"
-#include "tools/cli/output.h"
 #include "tools/cli/plugins.h"
 #include "tools/cli/subcommand.h"
 

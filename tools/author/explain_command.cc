@@ -194,18 +194,12 @@ void PrintJson(const LayerReport& layers, const std::vector<MissedMatch>& near) 
 }
 
 void Filter(const Flags& flags, LayerReport& layers) {
-  auto& leftovers = layers.leftovers;
-  leftovers.erase(std::remove_if(leftovers.begin(), leftovers.end(),
-                                 [&flags](const Leftover& leftover) {
-                                   return (flags.layer && leftover.layer != *flags.layer) ||
-                                          (flags.at && leftover.value != *flags.at);
-                                 }),
-                  leftovers.end());
-  if (flags.layer) {
-    for (auto it = layers.ops.begin(); it != layers.ops.end();) {
-      it = it->first == *flags.layer ? std::next(it) : layers.ops.erase(it);
-    }
-  }
+  std::erase_if(layers.leftovers, [&flags](const Leftover& leftover) {
+    return (flags.layer && leftover.layer != *flags.layer) ||
+           (flags.at && leftover.value != *flags.at);
+  });
+  std::erase_if(layers.ops,
+                [&flags](const auto& ops) { return flags.layer && ops.first != *flags.layer; });
 }
 
 absl::StatusOr<int> Run(const Flags& flags) {

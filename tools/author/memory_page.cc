@@ -178,10 +178,7 @@ std::string Facts(const Json& summary) {
   row("weights", HumanBytes(summary["initializer_bytes"]));
   row("runnable", summary.value("runnable", ""));
   const Json& fusions = summary["fusions"];
-  std::string fused;
-  for (const auto& [op, count] : fusions["fused"].items()) {
-    StrAppend(&fused, fused.empty() ? "" : ", ", op, " x", count.get<int>());
-  }
+  const std::string fused = JoinCounts(fusions["fused"]);
   row("would fuse", fused.empty() ? "nothing" : fused);
   row("not paged", fusions.value("not_paged", ""));
   row("passes", fusions.value("error", ""));

@@ -10,6 +10,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
+#include "tools/cli/command.h"
 
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/runtime/cache_layout.h"
@@ -101,14 +102,6 @@ int64_t BytesOfAllRows(const CacheLayout& layout) {
   return bytes;
 }
 
-std::string Listed(const nlohmann::ordered_json& counts) {
-  std::vector<std::string> parts;
-  for (const auto& [name, count] : counts.items()) {
-    parts.push_back(StrCat(name, " x", count.get<int>()));
-  }
-  return absl::StrJoin(parts, ", ");
-}
-
 std::string Padded(std::string text, size_t width) {
   text.resize(std::max(text.size() + 2, width), ' ');
   return text;
@@ -138,7 +131,7 @@ void PrintPagedLayers(const nlohmann::ordered_json& json) {
   std::cout << "would keep:\n";
   for (const auto& group : json["caches"]) {
     std::cout << "  " << Padded(group["name"], kName) << Padded(Kept(group), kKept)
-              << Listed(group["caches"]) << "\n";
+              << JoinCounts(group["caches"]) << "\n";
   }
   std::cout << "  " << json["bytes_per_token"].get<int64_t>() << " bytes a token and "
             << json["bytes_per_sequence"].get<int64_t>() << " a sequence; all rows of tokens: "
@@ -146,7 +139,8 @@ void PrintPagedLayers(const nlohmann::ordered_json& json) {
             << "by layer:\n";
   for (const auto& kind : json["layers"]) {
     std::vector<int64_t> layers = kind["layers"];
-    std::cout << "  " << Padded(absl::StrJoin(layers, ", "), kName) << Listed(kind["ops"]) << "\n";
+    std::cout << "  " << Padded(absl::StrJoin(layers, ", "), kName) << JoinCounts(kind["ops"])
+              << "\n";
   }
 }
 

@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/author/report_page.h"
 
-#include <algorithm>
-#include <cctype>
 #include <cstdio>
-#include <iterator>
 #include <map>
 #include <set>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_replace.h"
 #include "tools/author/layer_picture.h"
 #include "tools/cli/command.h"
 #include "tools/cli/html_page.h"

@@ -14,8 +14,8 @@
 #include "tools/check/structure_case.h"
 #include "tools/check/testcase.h"
 #include "tools/cli/command.h"
-#include "tools/cli/model_argument.h"
 #include "tools/cli/output.h"
+#include "tools/cli/subcommand.h"
 
 #include "pagefuse/base/new_file.h"
 #include "pagefuse/base/short_message.h"
@@ -226,38 +226,30 @@ void PrintTally(const Tally& tally, const nlohmann::ordered_json& cases, const F
 }
 
 // What the graphs of cases with an expect.json fuse to, and whether their numbers stay.
-int CheckExpectations(const Flags& flags, Outcome& outcome) {
+absl::StatusOr<int> CheckExpectations(const Flags& flags) {
   std::vector<ExpectResult> results;
   bool right = true;
   PipelineOptions pipeline{.disabled = flags.session.disabled_passes};
-  outcome.status = ReadPassOptions(flags.session.options, pipeline);
-  if (!outcome.status.ok()) return kWrongInput;
+  PF_RETURN_IF_ERROR(ReadPassOptions(flags.session.options, pipeline));
   for (const std::string& dir : flags.dirs) {
     for (const std::string& folder : FindTestCases(dir)) {
       if (!HasExpectation(folder)) continue;
-      const auto result = RunExpectCase(folder, pipeline);
-      outcome.status = result.status();
-      if (!result.ok()) return kWrongInput;
-      right = right && result->fusion.ok() && result->equality.ok();
-      results.push_back(*result);
+      PF_ASSIGN_OR_RETURN(results.emplace_back(), RunExpectCase(folder, pipeline));
+      right = right && results.back().fusion.ok() && results.back().equality.ok();
     }
   }
   if (results.empty()) {
-    outcome.status = absl::NotFoundError(
+    return absl::NotFoundError(
         StrCat("no case with an expect.json below \"", absl::StrJoin(flags.dirs, "\", \""), "\""));
-    return kWrongInput;
   }
   std::cout << ExpectReport(results);
   return right ? kDone : kWrongInput;
 }
 
-int Check(const Flags& flags, Outcome& outcome) {
-  if (flags.expect) return CheckExpectations(flags, outcome);
+absl::StatusOr<int> Check(const Flags& flags) {
+  if (flags.expect) return CheckExpectations(flags);
   Tally tally;
-  if (!flags.report.empty()) {
-    outcome.status = CheckNewFile(flags.report);
-    if (!outcome.status.ok()) return kWrongInput;
-  }
+  if (!flags.report.empty()) PF_RETURN_IF_ERROR(CheckNewFile(flags.report));
   Conformance conformance;
   nlohmann::ordered_json cases = nlohmann::ordered_json::array();
   const auto add = [&](const Result& result) {
@@ -276,15 +268,13 @@ int Check(const Flags& flags, Outcome& outcome) {
     if (flags.fuse && IsModelAlone(dir, folders)) {
       add(CheckModel(dir, flags));
     } else if (folders.empty()) {
-      outcome.status = absl::NotFoundError(StrCat("no test case below \"", dir, "\""));
-      return kWrongInput;
+      return absl::NotFoundError(StrCat("no test case below \"", dir, "\""));
     } else {
       for (const std::string& folder : folders) add(CheckFolder(folder, flags));
     }
   }
   if (!flags.report.empty()) {
-    outcome.status = WriteWholeFile(flags.report, conformance.Page());
-    if (!outcome.status.ok()) return kWrongInput;
+    PF_RETURN_IF_ERROR(WriteWholeFile(flags.report, conformance.Page()));
   }
   PrintTally(tally, cases, flags);
   return tally.failed() > 0 || (tally.skipped() > 0 && !flags.allow_refused) ? kWrongInput : kDone;
@@ -294,9 +284,9 @@ int Check(const Flags& flags, Outcome& outcome) {
 
 void AddCheckCommand(Command app, Outcome& outcome) {
   auto flags = std::make_shared<Flags>();
-  Command command =
-      app.AddCommand("check", "runs test-case folders (model.onnx, test_data_set_N) and compares",
-                     [flags, &outcome] { outcome.exit_code = Check(*flags, outcome); });
+  Command command = AddSubcommand(
+      app, outcome, {"check", "runs test-case folders (model.onnx, test_data_set_N) and compares"},
+      flags, Check);
   command.AddArguments("dirs", flags->dirs, "folders, searched for cases; with --fuse models, too")
       .Required();
   AddGraphFlag(command, flags->graph);

@@ -14,6 +14,7 @@
 #include "tools/check/paged_history.h"
 
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/status_place.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/kernels/numeric/convert.h"
 
@@ -311,11 +312,8 @@ absl::Status CheckQuestion(PagedModel& model, const TestCase& test_case, size_t 
   PF_ASSIGN_OR_RETURN(const Tensor logits, PagedRun(model, test_case, index, question.batch).Run());
   const Tensor& expected = question.logits.rows;
   PF_ASSIGN_OR_RETURN(const Tensor got, PickRows(logits, question.logits));
-  const absl::Status status = CompareTensors(RuleFor(test_case, kLogits, expected), got, expected);
-  if (status.ok()) return absl::OkStatus();
-  return absl::Status(status.code(),
-                      StrCat(test_case.data_sets[index].name,
-                             ", logits of kept tokens: ", StdView(status.message())));
+  return AtPlace(StrCat(test_case.data_sets[index].name, ", logits of kept tokens"),
+                 CompareTensors(RuleFor(test_case, kLogits, expected), got, expected));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "pagefuse/base/json_depth.h"
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/status_place.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/onnx/onnx_io.h"
 #include "pagefuse/ops/cache/cache_plan.h"
@@ -82,10 +83,7 @@ absl::Status ReadCacheFlags(const CacheFlags& flags, std::map<std::string, std::
   if (flags.skip_layers) options["kv_cache_skip_layers"] = *flags.skip_layers;
   if (flags.scales.empty()) return absl::OkStatus();
   PF_ASSIGN_OR_RETURN(const std::string text, ReadFile(flags.scales));
-  const absl::Status parsed = ParseScales(text, options);
-  if (parsed.ok()) return parsed;
-  return absl::Status(parsed.code(), StrCat("--kv-cache-scales: \"", flags.scales,
-                                            "\": ", StdView(parsed.message())));
+  return AtPlace("--kv-cache-scales", InFile(flags.scales, ParseScales(text, options)));
 }
 
 }  // namespace pagefuse::tools

@@ -11,6 +11,7 @@
 
 #include "pagefuse/base/progress.h"
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/status_place.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/passes/explain/near_misses.h"
 #include "pagefuse/passes/normalise/normalise.h"
@@ -23,8 +24,7 @@ absl::StatusOr<Model> ReadStandardInput() {
                           std::istreambuf_iterator<char>());
   absl::StatusOr<Model> model = ReadModelBytes(bytes, {});
   if (model.ok()) return model;
-  return absl::Status(model.status().code(),
-                      StrCat("standard input: ", StdView(model.status().message())));
+  return AtPlace("standard input", model.status());
 }
 
 }  // namespace

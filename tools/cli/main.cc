@@ -68,27 +68,15 @@ int main(int argc, char** argv) {
       .version = VersionText(),
       .declare =
           [&outcome](Command app) {
-            AddInspectCommand(app, outcome);
-            AddOptCommand(app, outcome);
-            AddRunCommand(app, outcome);
-            AddCheckCommand(app, outcome);
-            AddGenerateCommand(app, outcome);
-            AddBenchCommand(app, outcome);
-            AddCalibrateCommand(app, outcome);
-            AddTokenizeCommand(app, outcome);
-            AddDetokenizeCommand(app, outcome);
-            AddOpsCommand(app, outcome);
-            AddOrtCommand(app, outcome);
-            AddPluginCommand(app, outcome);
-            AddExplainCommand(app, outcome);
-            AddVerifyCommand(app, outcome);
-            AddBisectCommand(app, outcome);
-            AddReduceCommand(app, outcome);
-            AddDiffCommand(app, outcome);
-            AddReportCommand(app, outcome);
-            AddExpectCommand(app, outcome);
-            AddCompletionCommand(app, outcome);
-            AddManCommand(app, outcome);
+            for (auto* add :
+                 {AddInspectCommand,    AddOptCommand,    AddRunCommand,       AddCheckCommand,
+                  AddGenerateCommand,   AddBenchCommand,  AddCalibrateCommand, AddTokenizeCommand,
+                  AddDetokenizeCommand, AddOpsCommand,    AddOrtCommand,       AddPluginCommand,
+                  AddExplainCommand,    AddVerifyCommand, AddBisectCommand,    AddReduceCommand,
+                  AddDiffCommand,       AddReportCommand, AddExpectCommand,    AddCompletionCommand,
+                  AddManCommand}) {
+              add(app, outcome);
+            }
           },
       .add_common =
           [&](Command command) {

@@ -9,7 +9,6 @@
 
 #include "pagefuse/base/short_message.h"
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/passes/pipeline/pipeline.h"
 #include "pagefuse/runtime/cache_layout.h"
 

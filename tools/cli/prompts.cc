@@ -5,6 +5,7 @@
 #include "absl/strings/str_split.h"
 
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/status_place.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/onnx/onnx_io.h"
 
@@ -44,7 +45,7 @@ absl::StatusOr<std::vector<int64_t>> ReadIds(const std::string& text) {
   PF_ASSIGN_OR_RETURN(const std::string contents, ReadFile(path));
   absl::StatusOr<std::vector<int64_t>> ids = ParseIds(contents);
   if (ids.ok()) return ids;
-  return absl::InvalidArgumentError(StrCat("\"", path, "\": ", StdView(ids.status().message())));
+  return InFile(path, ids.status());
 }
 
 std::vector<int64_t> EncodeBytes(const std::string& text, std::optional<int64_t> begin) {
@@ -63,10 +64,7 @@ absl::StatusOr<std::vector<std::vector<int64_t>>> ReadPrompts(const std::string&
     if (line.find_first_not_of(" \t\r") == absl::string_view::npos) continue;
     if (line.find_first_not_of("0123456789, \t\r") == absl::string_view::npos) {
       auto ids = ParseIds(std::string(line));
-      if (!ids.ok()) {
-        return absl::InvalidArgumentError(
-            StrCat("\"", path, "\": ", StdView(ids.status().message())));
-      }
+      PF_RETURN_IF_ERROR(InFile(path, ids.status()));
       prompts.push_back(*std::move(ids));
       continue;
     }

@@ -3,7 +3,6 @@
 #include <iostream>
 #include <memory>
 
-#include "absl/strings/str_replace.h"
 #include "tools/cli/command_info.h"
 #include "tools/cli/output.h"
 #include "tools/cli/subcommand.h"

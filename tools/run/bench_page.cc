@@ -3,8 +3,6 @@
 // of all.
 #include <algorithm>
 #include <map>
-#include <set>
-#include <tuple>
 
 #include "tools/cli/html_page.h"
 #include "tools/cli/line_chart.h"

@@ -12,7 +12,6 @@
 #include "pagefuse/base/new_file.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/runtime/cache_ranges.h"
-#include "pagefuse/runtime/model_config.h"
 
 namespace pagefuse::tools {
 namespace {

@@ -13,6 +13,7 @@
 #include "pagefuse/base/json_depth.h"
 #include "pagefuse/base/new_file.h"
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/status_place.h"
 #include "pagefuse/base/str_cat.h"
 
 namespace pagefuse::tools {
@@ -136,11 +137,6 @@ void FromFortran(const char* from, const std::vector<int64_t>& dims, int64_t wid
   }
 }
 
-absl::Status InFile(const std::string& path, std::string_view name, const absl::Status& status) {
-  return absl::Status(status.code(), StrCat("\"", path, "\": ", name, name.empty() ? "" : ": ",
-                                            StdView(status.message())));
-}
-
 using ZipReader = std::unique_ptr<void, decltype(&unzClose)>;
 
 // What a zip file declares of an entry is held against what its bytes can hold: deflate makes 1,032
@@ -254,13 +250,13 @@ absl::StatusOr<Tensor> ParseNpy(std::string_view bytes) {
 absl::StatusOr<std::vector<NamedTensor>> LoadNpz(const std::string& path) {
   const ZipReader zip(unzOpen64(path.c_str()), &unzClose);
   if (zip == nullptr) {
-    return InFile(path, "", absl::InvalidArgumentError("expected arrays of NumPy in a zip file"));
+    return InFile(path, absl::InvalidArgumentError("expected arrays of NumPy in a zip file"));
   }
   std::vector<NamedTensor> tensors;
   for (int more = unzGoToFirstFile(zip.get()); more == UNZ_OK; more = unzGoToNextFile(zip.get())) {
     std::string name;
     absl::StatusOr<Tensor> tensor = ReadArray(zip.get(), name);
-    if (!tensor.ok()) return InFile(path, name, tensor.status());
+    if (!tensor.ok()) return InFile(path, AtPlace(name, tensor.status()));
     tensors.emplace_back(std::move(name), *std::move(tensor));
   }
   return tensors;
@@ -299,7 +295,7 @@ absl::Status SaveNpz(const std::vector<NamedTensor>& tensors, const std::string&
   NewFile file(path);
   PF_RETURN_IF_ERROR(file.Open());
   const absl::Status written = WriteEntries(tensors, file.descriptor());
-  if (!written.ok()) return InFile(path, "", written);
+  if (!written.ok()) return InFile(path, written);
   PF_RETURN_IF_ERROR(file.Finish());
   return NewFile::Commit({&file});
 }

@@ -11,6 +11,7 @@
 
 #include "pagefuse/base/json_depth.h"
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/status_place.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/onnx/onnx_io.h"
 #include "pagefuse/ops/kernels/numeric/dispatch.h"
@@ -166,10 +167,7 @@ absl::Status RunFeeds::AddFile(const std::string& name, const std::string& path)
   }
   std::string own;
   const absl::StatusOr<Tensor> tensor = IsNpy(bytes) ? ParseNpy(bytes) : ImportTensor(bytes, &own);
-  if (!tensor.ok()) {
-    return absl::Status(tensor.status().code(),
-                        StrCat("\"", path, "\": ", StdView(tensor.status().message())));
-  }
+  PF_RETURN_IF_ERROR(InFile(path, tensor.status()));
   if (!name.empty()) own = name;
   // An array without a name can only be the one input that there is.
   if (own.empty() && model_.graph->inputs().size() == 1) own = model_.graph->inputs()[0]->name();

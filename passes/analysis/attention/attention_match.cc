@@ -8,6 +8,7 @@
 #include "pagefuse/passes/analysis/attention/attention_parts.h"
 #include "pagefuse/passes/analysis/functions/number_ranges.h"
 #include "pagefuse/passes/edit/match_failure.h"
+#include "pagefuse/passes/edit/op_types.h"
 #include "pagefuse/passes/rewrite/pattern.h"
 
 namespace pagefuse {
@@ -223,17 +224,15 @@ class MatchReader {
 }  // namespace
 
 std::vector<Node*> AttentionNodes(const Graph& graph) {
-  std::vector<Node*> nodes = NodesOf(graph);
-  const auto reads = [](const Node* node, std::string_view op) {
-    return std::any_of(node->inputs().begin(), node->inputs().end(), [&](const Value* input) {
-      return input && input->producer() && input->producer()->Is(op);
-    });
+  const auto reads = [](const Node& node, std::string_view op) {
+    return std::ranges::any_of(
+        node.inputs(), [&](const Value* input) { return ProducerIf(input, op) != nullptr; });
   };
-  std::erase_if(nodes, [&](const Node* node) {
-    const bool sum = node->Is("MatMul") || node->Is("Einsum") || node->Is("Attention") ||
-                     (node->Is("ReduceSum") && reads(node, "Mul"));
-    const bool inverse = node->Is("Mul") && reads(node, "Reciprocal");
-    return !sum && !inverse && !node->Is("Div") && !node->Is("Where");
+  std::vector<Node*> nodes = NodesOf(graph, [&](const Node& node) {
+    const bool sum_of_products = node.Is("ReduceSum") && reads(node, "Mul");
+    const bool inverse = node.Is("Mul") && reads(node, "Reciprocal");
+    return sum_of_products || inverse ||
+           IsAnyOf(node, {"MatMul", "Einsum", "Attention", "Div", "Where"});
   });
   std::reverse(nodes.begin(), nodes.end());
   return nodes;

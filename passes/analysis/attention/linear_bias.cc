@@ -8,14 +8,10 @@
 #include "pagefuse/ops/infer/symbolic_arithmetic.h"
 #include "pagefuse/passes/analysis/indexing/factors.h"
 #include "pagefuse/passes/edit/graph_edit.h"
+#include "pagefuse/passes/edit/op_types.h"
 
 namespace pagefuse {
 namespace {
-
-const Node* ProducerIf(const Value* value, std::string_view op) {
-  const Node* node = value ? value->producer() : nullptr;
-  return node && node->Is(op) ? node : nullptr;
-}
 
 // The mask input [B, T] that a value is, by way of casts.
 const Value* MaskInput(const Value* value) {

@@ -15,12 +15,6 @@ namespace {
 constexpr int kRank = 4;
 constexpr int kChannels = 3;
 
-bool IsElementwise(const Node* node) {
-  if (!node || !node->domain().empty()) return false;
-  const OpDef* op = OpRegistry::Global().Find("", node->op_type(), INT64_MAX);
-  return op && op->is_elementwise();
-}
-
 using Places = std::vector<std::pair<int64_t, int64_t>>;  // the first and the second of an axis
 
 // Whether the elements at all first places are those at the second ones, bit for bit.
@@ -60,10 +54,7 @@ RotationReader::RotationReader(const Shape& shape, const SymbolicContents& conte
   }
 }
 
-AxisSymbols RotationReader::Axis(int axis) const {
-  const IndexSymbolPtr symbol = at_[axis].symbol();
-  return symbol ? AxisSymbols{symbol} : AxisSymbols{};
-}
+AxisSymbols RotationReader::Axis(int axis) const { return SymbolOf(at_[axis]); }
 
 // Where the first or the second channel of the pair stands.
 IndexExpr RotationReader::Channel(int of_pair) const {
@@ -128,7 +119,7 @@ bool RotationReader::AreSame(const Element& a, const Element& b) {
   const Node* node = a.producer();
   if (a.value != b.value) return false;
   if (a.value->IsConstant()) return HoldTheSame(a, b);
-  if (!IsElementwise(node)) return false;
+  if (!node || !IsElementwise(*node)) return false;
   for (int i = 0; i < node->num_inputs(); ++i) {
     if (!AreSame(reader_.Operand(a, i), reader_.Operand(b, i))) return false;
   }

@@ -5,7 +5,6 @@
 
 #include "absl/container/flat_hash_map.h"
 
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/evaluate/evaluate.h"
 #include "pagefuse/passes/edit/match_failure.h"
 

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <limits>
 
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/evaluate/evaluate.h"
 #include "pagefuse/ops/kernels/numeric/convert.h"
 #include "pagefuse/passes/edit/match_failure.h"
@@ -13,11 +12,9 @@
 namespace pagefuse {
 namespace {
 
-Value* Cast(GraphBuilder& builder, Value* x, DataType to) {
-  return builder.Add("Cast", {x}, "to", static_cast<int64_t>(to));
-}
+Value* Cast(GraphBuilder& builder, Value* x, DataType to) { return builder.Cast(x, to); }
 Value* BitCast(GraphBuilder& builder, Value* x, DataType to) {
-  return builder.Add("BitCast", {x}, "to", static_cast<int64_t>(to));
+  return builder.Add("BitCast", {x}, {{"to", to}});
 }
 
 Value* WriteE4m3(GraphBuilder& builder, Value* x) {

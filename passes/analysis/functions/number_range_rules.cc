@@ -6,9 +6,6 @@
 #include <cmath>
 #include <optional>
 #include <string>
-#include <string_view>
-
-#include "absl/container/flat_hash_map.h"
 
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/passes/edit/constants.h"
@@ -19,14 +16,7 @@
 
 namespace pagefuse {
 
-namespace {
-
-std::optional<double> ConstantNumber(const Value* value) {
-  const Tensor* tensor = value ? ConstantOf(value) : nullptr;
-  return tensor ? ScalarNumber(*tensor) : std::nullopt;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 bool AreWeights(const Value* value) {
   const Node* node = value->producer();
@@ -35,7 +25,7 @@ bool AreWeights(const Value* value) {
   }
   if (node && node->Is("Where")) {
     const auto weighs = [](const Value* branch) {
-      return ConstantNumber(branch) == 0 || AreWeights(branch);
+      return NumberOf(branch) == 0 || AreWeights(branch);
     };
     return weighs(node->input(ports::Where::kTrue)) && weighs(node->input(ports::Where::kFalse));
   }
@@ -231,7 +221,7 @@ NumberRange SignRule(const RangeNode& n) {
 
 NumberRange PowRule(const RangeNode& n) {
   const NumberRange x = n.in(0);
-  const auto exponent = ConstantNumber(n.node.input(1));
+  const auto exponent = NumberOf(n.node.input(1));
   if (!exponent) return NumberRange::Any();
   const double typical = std::pow(x.typical, *exponent);
   if (*exponent > 0 && std::fmod(*exponent, 2) == 0) {
@@ -293,8 +283,8 @@ bool IsNoLess(const Value* value, const Value* x, int depth = 0) {
   }
   const Node* test =
       node->Is("Where") ? node->input(ports::Where::kCondition)->producer() : nullptr;
-  if (!test || ConstantNumber(node->input(ports::Where::kTrue)) != 0) return false;
-  const bool low = test->Is("Less") && ConstantNumber(test->input(1)).value_or(1) <= 0;
+  if (!test || NumberOf(node->input(ports::Where::kTrue)) != 0) return false;
+  const bool low = test->Is("Less") && NumberOf(test->input(1)).value_or(1) <= 0;
   return (low || test->Is("IsInf")) && test->input(0) == node->input(ports::Where::kFalse) &&
          IsNoLess(test->input(0), x, depth + 1);
 }

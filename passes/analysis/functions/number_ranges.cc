@@ -3,11 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
-#include <string>
 #include <vector>
 
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/tensor/absent_tensor.h"
 #include "pagefuse/ops/infer/exact_integers.h"
 #include "pagefuse/ops/kernels/numeric/convert.h"
@@ -132,10 +129,7 @@ bool NumberRanges::NeverNegative(const Value* value, int depth) const {
     return true;
   }
   if (node->Is("Mul") && node->input(0) == node->input(1)) return true;
-  if (node->Is("Pow")) {
-    const Tensor* tensor = ConstantOf(node->input(1));
-    return tensor && ScalarNumber(*tensor) == 2.0;
-  }
+  if (node->Is("Pow")) return NumberOf(node->input(1)) == 2.0;
   if (IsAnyOf(*node, {"ReduceMean", "ReduceSum", "ReduceMax", "Identity", "Cast"})) {
     return NeverNegative(node->input(0), depth + 1);
   }

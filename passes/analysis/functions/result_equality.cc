@@ -6,7 +6,6 @@
 #include <cstring>
 #include <vector>
 
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/kernels/numeric/convert.h"
 #include "pagefuse/passes/edit/match_failure.h"
 

@@ -2,7 +2,6 @@
 #include "pagefuse/passes/analysis/indexing/broadcast_proof.h"
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 #include <set>
 #include <utility>
@@ -21,13 +20,6 @@ namespace {
 std::string Described(const Value& value) {
   return StrCat("\"", value.name(), "\" ",
                 value.shape() ? value.shape()->ToString() : "of unknown shape");
-}
-
-bool IsElementwise(const Node& node) {
-  if (!node.domain().empty()) return false;
-  constexpr int64_t kNewest = std::numeric_limits<int64_t>::max();
-  const OpDef* op = OpRegistry::Global().Find("", node.op_type(), kNewest);
-  return op != nullptr && op->is_elementwise();
 }
 
 class ReachProof {

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <functional>
 
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/infer/exact_integers.h"
 #include "pagefuse/passes/analysis/indexing/constant_forms.h"
 #include "pagefuse/passes/analysis/indexing/indexing_analysis.h"

@@ -2,7 +2,6 @@
 // Nodes that move elements: where the element that one of them gives lies in its input.
 #include <algorithm>
 
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/infer/symbolic_arithmetic.h"
 #include "pagefuse/passes/analysis/indexing/indexing_analysis.h"
 #include "pagefuse/passes/edit/graph_edit.h"

@@ -57,7 +57,7 @@ class VectorBuilder {
     AxisSymbols axes;
     if (!constant) axes.push_back(axis_);
     PF_ASSIGN_OR_RETURN(Value * value, layout_.Gathered(element, {axes}));
-    return builder_.Add("Cast", {value}, "to", static_cast<int64_t>(DataType::kInt64));
+    return builder_.Cast(value, DataType::kInt64);
   }
 
   GraphBuilder& builder_;

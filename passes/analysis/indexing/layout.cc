@@ -6,6 +6,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/passes/edit/axes.h"
 #include "pagefuse/passes/edit/match_failure.h"
 
 namespace pagefuse {
@@ -17,9 +18,6 @@ int PlaceOf(const AxisSymbols& symbols, const IndexSymbolPtr& symbol) {
   }
   return -1;
 }
-
-// A permutation in order leaves every axis where it is.
-bool IsIdentity(const std::vector<int64_t>& perm) { return std::ranges::is_sorted(perm); }
 
 // True if the axis `symbol` in steps of `stride` runs over the whole of `dim`.
 bool Fills(const IndexSymbol& symbol, const Dim& stride, const Dim& dim) {
@@ -164,10 +162,10 @@ absl::StatusOr<Value*> Layout::Gathered(const Element& element,
     return MatchFailure(*element.value, ": depends on more than it should:", all);
   }
   Value* value = element.value;
-  if (split && !(IsIdentity(perm) && join)) {
+  if (split && !(MovesNothing(perm) && join)) {
     PF_ASSIGN_OR_RETURN(value, Reshaped(value, digits.lengths));
   }
-  if (!IsIdentity(perm)) value = builder_.Add("Transpose", {value}, "perm", perm);
+  if (!MovesNothing(perm)) value = builder_.Add("Transpose", {value}, {{"perm", perm}});
   if (!join) return value;
   return Reshaped(value, dims);
 }
@@ -238,7 +236,7 @@ absl::Status Layout::GatherRows(Element& element, int axis, const std::vector<Ax
     PF_ASSIGN_OR_RETURN(Value * first, Size(index.constant()));
     rows = builder_.Add("Add", {builder_.Cast(rows, DataType::kInt64), first});
   }
-  element.value = builder_.Add("Gather", {element.value, rows}, "axis", int64_t{axis});
+  element.value = builder_.Add("Gather", {element.value, rows}, {{"axis", axis}});
   auto& dims = shape.dims();
   dims.insert(dims.erase(dims.begin() + axis), lengths.begin(), lengths.end());
   element.value->set_shape(std::move(shape));
@@ -286,11 +284,11 @@ absl::StatusOr<Value*> Layout::Spread(Value* value, const std::vector<AxisSymbol
       perm.push_back(place);
     }
   }
-  if (split && !(IsIdentity(perm) && join)) {
+  if (split && !(MovesNothing(perm) && join)) {
     PF_ASSIGN_OR_RETURN(value, Reshaped(value, lengths));
   }
-  if (!IsIdentity(perm)) value = builder_.Add("Transpose", {value}, "perm", perm);
-  if (!join && !(split && IsIdentity(perm))) return value;
+  if (!MovesNothing(perm)) value = builder_.Add("Transpose", {value}, {{"perm", perm}});
+  if (!join && !(split && MovesNothing(perm))) return value;
   return join ? Reshaped(value, shape.dims()) : absl::StatusOr<Value*>(value);
 }
 
@@ -313,7 +311,7 @@ absl::StatusOr<Value*> Layout::Sizes(const std::vector<Dim>& dims) {
     parts.push_back(part);
   }
   if (parts.size() == 1) return parts[0];
-  return builder_.Add("Concat", parts, "axis", int64_t{0});
+  return builder_.Add("Concat", parts, {{"axis", 0}});
 }
 
 absl::StatusOr<Value*> Layout::SizeVector(const Dim& dim) {
@@ -347,7 +345,7 @@ absl::StatusOr<Value*> Layout::Size(const Dim& dim) {
 
 Value* Layout::AsInt32(Value* value) {
   if (value->dtype() == DataType::kInt32) return value;
-  return builder_.Add("Cast", {value}, "to", static_cast<int64_t>(DataType::kInt32));
+  return builder_.Cast(value, DataType::kInt32);
 }
 
 }  // namespace pagefuse

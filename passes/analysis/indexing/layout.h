@@ -14,6 +14,11 @@ namespace pagefuse {
 
 // Symbols that make up one axis together, the slowest first; none: an axis of length 1.
 using AxisSymbols = std::vector<IndexSymbolPtr>;
+// The symbol that an index is; none if it is another form.
+inline AxisSymbols SymbolOf(const IndexExpr& index) {
+  const IndexSymbolPtr symbol = index.symbol();
+  return symbol ? AxisSymbols{symbol} : AxisSymbols{};
+}
 
 class Layout {
  public:

@@ -49,11 +49,7 @@ Replacement::Replacement(Graph& graph, const Value& output, std::string_view rul
 }
 
 std::vector<Node*> Replacement::Built() const {
-  std::vector<Node*> built;
-  for (const auto& node : graph_.nodes()) {
-    if (!before_.contains(node.get())) built.push_back(node.get());
-  }
-  return built;
+  return NodesOf(graph_, [this](const Node& node) { return !before_.contains(&node); });
 }
 
 void Replacement::Undo() {

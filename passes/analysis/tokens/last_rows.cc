@@ -80,7 +80,7 @@ bool MultipliesRows(const Node& node) {
   return (node.Is("MatMul") || fused) && right && right->rank() == 2;
 }
 
-bool IsElementwise(const Node& node) {
+bool IsOfPlaces(const Node& node) {
   const OpDef* def = OpRegistry::Global().Find(node.domain(), node.op_type(), INT64_MAX);
   return def && def->is_elementwise();
 }
@@ -156,7 +156,7 @@ LastRowUse UseOfLastRows(const Node& node, const std::vector<bool>& last,
   const auto& from = node.input(0)->shape();
   const auto& to = node.output(0)->shape();
   if (!from || !to || !IsRows(*to)) return LastRowUse::kOther;
-  if (IsElementwise(node)) {
+  if (IsOfPlaces(node)) {
     return IsElementwiseOnRows(node, last, *to) ? LastRowUse::kRowByRow : LastRowUse::kOther;
   }
   if (std::ranges::count(last, true) != 1 || !last[0] || !IsRows(*from)) return LastRowUse::kOther;

@@ -22,6 +22,7 @@
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/edit/match_failure.h"
+#include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/fuse/fuse.h"
 
 namespace pagefuse {
@@ -166,8 +167,7 @@ class ChainFusion {
       for (const Value* input : node->inputs()) operands.push_back(copies.at(input));
       Node* link = body->AddNode(node->domain(), node->op_type(), std::move(operands), {copy});
       for (const auto& [name, attribute] : node->attributes()) link->SetAttribute(name, attribute);
-      link->name = node->name;
-      link->metadata = node->metadata;
+      TakePlace(*link, *node);
     }
     body->name = "chain";
     body->AddOutput(copies.at(chain.back()->output(0)));
@@ -203,36 +203,29 @@ class ChainFusion {
   absl::flat_hash_set<const Node*> erased_;
 };
 
-class FuseElementwisePass : public Pass {
- public:
-  std::string_view name() const override { return kName; }
-  std::string_view description() const override {
-    return "Fuses chains of elementwise ops into Elementwise, which walks memory once.";
-  }
-  std::vector<RuleSummary> rules() const override {
-    return {{std::string(kName),
-             "two or more elementwise ops on floats or bools of one shape, of two dims or more, "
-             "that nothing else reads between them"}};
-  }
-
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    absl::flat_hash_set<const Graph*> chains;  // that are there already
-    bool changed = false;
-    for (const GraphScope& scope : AllGraphs(model)) {
-      for (const auto& node : scope.graph->nodes()) {
-        if (!node->Is("Elementwise", "pagefuse")) continue;
-        for (const Graph* body : node->Subgraphs()) chains.insert(body);
-      }
-      if (chains.contains(scope.graph)) continue;
-      PF_ASSIGN_OR_RETURN(const bool changed_here, ChainFusion(model, context, scope).Run());
-      changed = changed || changed_here;
+absl::StatusOr<bool> Run(Model& model, PassContext& context) {
+  absl::flat_hash_set<const Graph*> chains;  // that are there already
+  bool changed = false;
+  for (const GraphScope& scope : AllGraphs(model)) {
+    for (const auto& node : scope.graph->nodes()) {
+      if (!node->Is("Elementwise", "pagefuse")) continue;
+      for (const Graph* body : node->Subgraphs()) chains.insert(body);
     }
-    return changed;
+    if (chains.contains(scope.graph)) continue;
+    PF_ASSIGN_OR_RETURN(const bool changed_here, ChainFusion(model, context, scope).Run());
+    changed = changed || changed_here;
   }
-};
+  return changed;
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> FuseElementwise() { return std::make_unique<FuseElementwisePass>(); }
+std::unique_ptr<Pass> FuseElementwise() {
+  return MakePass(
+      kName, "Fuses chains of elementwise ops into Elementwise, which walks memory once.", Run, {},
+      {{std::string(kName),
+        "two or more elementwise ops on floats or bools of one shape, of two dims or more, "
+        "that nothing else reads between them"}});
+}
 
 }  // namespace pagefuse

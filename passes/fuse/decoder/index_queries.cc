@@ -67,7 +67,7 @@ class IndexQueryReader {
     IndexQuery query{.interleaved = IntOr(*rope_, "interleaved", 0) != 0, .offset = offset_};
     Layout layout(builder_, {whole.value});
     PF_ASSIGN_OR_RETURN(query.rows,
-                        layout.GatheredPart(whole, {Axis(t_), Axis(h_), AxisSymbols{d_}}));
+                        layout.GatheredPart(whole, {SymbolOf(t_), SymbolOf(h_), AxisSymbols{d_}}));
     PF_ASSIGN_OR_RETURN(Value * cos, TableRows(ports::RotaryEmbedding::kCos));
     PF_ASSIGN_OR_RETURN(Value * sin, TableRows(ports::RotaryEmbedding::kSin));
     query.cos_sin = CosSinRows(builder_, cos, sin);
@@ -76,10 +76,6 @@ class IndexQueryReader {
   }
 
  private:
-  static AxisSymbols Axis(const IndexExpr& at) {
-    const IndexSymbolPtr symbol = at.symbol();
-    return symbol ? AxisSymbols{symbol} : AxisSymbols{};
-  }
   // An axis of length 1 is read at 0.
   IndexExpr Along(const Dim& length) {
     return length == Dim(1) ? IndexExpr() : IndexExpr::Of(reader_.NewAxis(length));
@@ -183,7 +179,7 @@ class IndexQueryReader {
     Value* table = rope_->input(port);
     const IndexExpr pair = Along(Dim(rotated_ / 2));
     Layout layout(builder_, {table});
-    return layout.Gathered({table, {IndexExpr(), t_, pair}}, {Axis(t_), Axis(pair)});
+    return layout.Gathered({table, {IndexExpr(), t_, pair}}, {SymbolOf(t_), SymbolOf(pair)});
   }
 
   // Up to two constants are factors of the op, the inner one first.
@@ -200,7 +196,7 @@ class IndexQueryReader {
     if (!factors.empty()) query.softmax_scale = factors[0];
     if (factors.size() > 1) query.head_scale = factors[1];
     Layout layout(builder_, {weights.value});
-    PF_ASSIGN_OR_RETURN(query.weights, layout.GatheredPart(weights, {Axis(t_), Axis(h_)}));
+    PF_ASSIGN_OR_RETURN(query.weights, layout.GatheredPart(weights, {SymbolOf(t_), SymbolOf(h_)}));
     return absl::OkStatus();
   }
 

@@ -53,11 +53,6 @@ struct Ending {
   std::vector<Node*> views = {};
 };
 
-bool IsNumber(const Value* value, double number) {
-  const Tensor* tensor = value ? ConstantOf(value) : nullptr;
-  return tensor && tensor->size() == 1 && IsFilledWith(*tensor, number);
-}
-
 bool IsSingle(const Value* value) {
   return value && value->dtype() == DataType::kFloat && value->shape() &&
          value->shape()->rank() < 2 &&
@@ -77,8 +72,8 @@ Value* DividedBy(const Node& node, const Value& value) {
 Node* SaturatedCast(Walk& walk) {
   Node* reader = walk.Next();
   if (reader && reader->Is("Clip") && reader->input(0) == walk.at) {
-    const bool saturates = IsNumber(reader->input(ports::Clip::kLow), -kLargestE4m3fn) &&
-                           IsNumber(reader->input(ports::Clip::kHigh), kLargestE4m3fn);
+    const bool saturates = NumberOf(reader->input(ports::Clip::kLow)) == -kLargestE4m3fn &&
+                           NumberOf(reader->input(ports::Clip::kHigh)) == kLargestE4m3fn;
     walk.at = reader->output(0);
     reader = saturates ? walk.Next() : nullptr;
   }
@@ -115,14 +110,11 @@ struct End {
 Node* Replace(Graph& graph, const Node& node, std::vector<Value*> inputs, const End& end) {
   Node* last = end.value->producer();
   GraphBuilder builder(graph, last, end.value->name());
-  Node* fused = builder.AddNode("pagefuse", "PagedAttention", std::move(inputs), 1);
-  for (const auto& [name, attribute] : node.attributes()) fused->SetAttribute(name, attribute);
-  fused->name = node.name;
-  fused->metadata = node.metadata;
+  Node* fused = builder.AddNode("pagefuse", "PagedAttention", std::move(inputs), 1, node);
+  TakePlace(*fused, node);
   Value* result = fused->output(0);
   for (const Node* view : end.views) {
-    Node* moved = builder.AddNode("", "Reshape", {result, view->input(1)}, 1);
-    for (const auto& [name, attribute] : view->attributes()) moved->SetAttribute(name, attribute);
+    Node* moved = builder.AddNode("", "Reshape", {result, view->input(1)}, 1, *view);
     moved->name = view->name;
     result = moved->output(0);
   }
@@ -136,7 +128,7 @@ bool TakeFactor(Graph& graph, Node& node) {
   constexpr int kValues = kPagedAttentionIn["v_scale"];
   Walk walk{node.output(0)};
   const Node* product = walk.Next();
-  if (!product || !product->Is("Mul") || !IsNumber(node.input(kValues), 1)) return false;
+  if (!product || !product->Is("Mul") || NumberOf(node.input(kValues)) != 1) return false;
   Value* factor = product->input(product->input(0) == walk.at ? 1 : 0);
   const bool reciprocal = factor->producer() && factor->producer()->Is("Reciprocal");
   if (!IsSingle(factor) || reciprocal) return false;

@@ -7,9 +7,9 @@ Value* CosSinRows(GraphBuilder& builder, Value* cos, Value* sin) {
   // The ops take float or bfloat16.
   const auto row = [&](Value* table) {
     if (table->dtype() != DataType::kFloat16) return table;
-    return builder.Add("Cast", {table}, "to", static_cast<int64_t>(DataType::kFloat));
+    return builder.Cast(table, DataType::kFloat);
   };
-  return builder.Add("Concat", {row(cos), row(sin)}, "axis", int64_t{1});
+  return builder.Add("Concat", {row(cos), row(sin)}, {{"axis", 1}});
 }
 
 Value* RowNumbers(GraphBuilder& builder, Value* rows) {

@@ -48,8 +48,7 @@ struct Factor {
 std::optional<Factor> FactorOf(const Node& node) {
   for (int side : {0, 1}) {
     const bool scales = node.Is("Mul") || (node.Is("Div") && side == 1);
-    const Tensor* tensor = scales ? ConstantOf(node.input(side)) : nullptr;
-    const auto number = tensor ? ScalarNumber(*tensor) : std::nullopt;
+    const auto number = scales ? NumberOf(node.input(side)) : std::nullopt;
     if (number && *number != 0) {
       return Factor{node.input(1 - side), node.Is("Div") ? 1 / *number : *number};
     }
@@ -134,10 +133,8 @@ absl::Status Fuse(Graph& graph, const SinkMatch& match, const SymbolicContents& 
       {scores.query, SharedHead(scores.key, contents), SharedHead(value, contents), mask, sinks},
       1);
   attention->SetAttribute("scale", MakeAttribute(scores.scale));
-  attention->name = match.sum->name;
-  attention->metadata = match.sum->metadata;
-  graph.ReplaceAllUses(match.sum->output(0), attention->output(0));
-  graph.EraseIfDead(match.sum);
+  TakePlace(*attention, *match.sum);
+  ReplaceNode(match.sum, attention->output(0));
   return absl::OkStatus();
 }
 

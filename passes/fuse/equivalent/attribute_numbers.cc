@@ -22,8 +22,7 @@ std::vector<float> FactorsOn(const ComputedRegion& region, const Value* port) {
     for (const Value* output : node->outputs()) derived.insert(output);
     if (!node->Is("Mul") && !node->Is("Div")) continue;
     for (const Value* input : inputs) {
-      const Tensor* constant = ConstantOf(input);
-      const auto number = constant ? ScalarNumber(*constant) : std::nullopt;
+      const auto number = NumberOf(input);
       if (!number || *number == 0) continue;
       const bool divides = node->Is("Div") && input == node->input(1);
       factors.push_back(divides ? 1.0f / static_cast<float>(*number) : static_cast<float>(*number));
@@ -44,8 +43,7 @@ std::vector<float> Epsilons(const ComputedRegion& region) {
     }
     if (!node->Is("Add")) continue;
     for (const Value* input : node->inputs()) {
-      const Tensor* constant = ConstantOf(input);
-      const auto number = constant ? ScalarNumber(*constant) : std::nullopt;
+      const auto number = NumberOf(input);
       if (number) add(*number);
     }
   }
@@ -61,8 +59,7 @@ std::optional<int64_t> DivisorOf(const Node& node) {
   if (!divides && !shifts && !node.Is("BitwiseAnd")) return std::nullopt;
   for (const Value* input : node.inputs()) {
     if (divides && input != node.input(1)) continue;
-    const Tensor* constant = ConstantOf(input);
-    const auto number = constant ? ScalarNumber(*constant) : std::nullopt;
+    const auto number = NumberOf(input);
     constexpr double kMost = 1 << 20;
     if (!number || *number < 1 || *number > kMost || *number != std::floor(*number)) continue;
     const auto integer = static_cast<int64_t>(*number);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fusions of rows that are quantised or joined and inserted into a paged cache by slot:
 // KCacheQuantInsert, IndexerKQuantInsert, MlaCacheInsert, CompressorStateInsert.
-#include <algorithm>
 #include <functional>
 
 #include "pagefuse/base/status_macros.h"

@@ -3,6 +3,7 @@
 // subgraph gives the same results on test vectors, whatever nodes it consists of (fusion_search.h).
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/fuse/equivalent/fusions.h"
 #include "pagefuse/passes/fuse/fuse.h"
 
@@ -58,53 +59,47 @@ constexpr NamedFusion kFusions[] = {
      FuseMergeAttnStates},
 };
 
-class FuseEquivalentPass : public Pass {
- public:
-  std::string_view name() const override { return "fuse-equivalent"; }
-  std::string_view description() const override {
-    return "Fuses subgraphs into ops whose results are equal on test vectors, whatever nodes the "
-           "subgraphs consist of.";
-  }
-  std::vector<RuleSummary> rules() const override {
-    std::vector<RuleSummary> rules;
-    for (const NamedFusion& fusion : kFusions) {
-      rules.push_back({StrCat("fuse-", fusion.op), fusion.description});
+absl::StatusOr<bool> RunFusion(FusionSearch& search, const NamedFusion& fusion) {
+  bool changed = false;
+  bool again = true;
+  while (again) {
+    again = false;
+    for (Value* value : search.ComputedValues()) {
+      PF_ASSIGN_OR_RETURN(again, fusion.fuse(search, value));
+      // The graph is another one now.
+      if (again) break;
     }
-    return rules;
+    changed = changed || again;
   }
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    bool changed = false;
-    for (const GraphScope& scope : AllGraphs(model)) {
-      if (scope.graph->parent()) continue;
-      FusionSearch search(model, context, scope);
-      for (const NamedFusion& fusion : kFusions) {
-        PF_ASSIGN_OR_RETURN(const bool fused, RunFusion(search, fusion));
-        changed = changed || fused;
-      }
-      search.ReportMisses();
-    }
-    return changed;
-  }
+  return changed;
+}
 
- private:
-  static absl::StatusOr<bool> RunFusion(FusionSearch& search, const NamedFusion& fusion) {
-    bool changed = false;
-    bool again = true;
-    while (again) {
-      again = false;
-      for (Value* value : search.ComputedValues()) {
-        PF_ASSIGN_OR_RETURN(again, fusion.fuse(search, value));
-        // The graph is another one now.
-        if (again) break;
-      }
-      changed = changed || again;
+absl::StatusOr<bool> Run(Model& model, PassContext& context) {
+  bool changed = false;
+  for (const GraphScope& scope : AllGraphs(model)) {
+    if (scope.graph->parent()) continue;
+    FusionSearch search(model, context, scope);
+    for (const NamedFusion& fusion : kFusions) {
+      PF_ASSIGN_OR_RETURN(const bool fused, RunFusion(search, fusion));
+      changed = changed || fused;
     }
-    return changed;
+    search.ReportMisses();
   }
-};
+  return changed;
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> FuseEquivalent() { return std::make_unique<FuseEquivalentPass>(); }
+std::unique_ptr<Pass> FuseEquivalent() {
+  std::vector<RuleSummary> rules;
+  for (const NamedFusion& fusion : kFusions) {
+    rules.push_back({StrCat("fuse-", fusion.op), fusion.description});
+  }
+  return MakePass(
+      "fuse-equivalent",
+      "Fuses subgraphs into ops whose results are equal on test vectors, whatever nodes the "
+      "subgraphs consist of.",
+      Run, {}, std::move(rules));
+}
 
 }  // namespace pagefuse

@@ -251,8 +251,7 @@ bool MayBeAtLeast(const Value& value, int64_t limit) {
   while (node && (node->Is("Cast") || IsViewNode(*node))) node = node->input(0)->producer();
   if (!node || !node->Is("Where")) return false;
   for (int branch : {1, 2}) {
-    const Tensor* tensor = ConstantOf(node->input(branch));
-    const auto number = tensor ? ScalarNumber(*tensor) : std::nullopt;
+    const auto number = NumberOf(node->input(branch));
     if (number && *number >= static_cast<double>(limit)) return true;
   }
   return false;

@@ -123,7 +123,7 @@ class InsertBuilder {
   absl::StatusOr<Value*> First() {
     Value* first = insert_.key->input(TensorScatter::kPlaces);
     if (!first) return builder_.Int(0);
-    Value* wide = builder_.Add("Cast", {first}, "to", static_cast<int64_t>(DataType::kInt64));
+    Value* wide = builder_.Cast(first, DataType::kInt64);
     return builder_.Add("Unsqueeze", {wide, builder_.Ints({1, 2})});
   }
 
@@ -133,9 +133,7 @@ class InsertBuilder {
 };
 
 std::vector<Node*> Places(const Graph& graph) {
-  std::vector<Node*> nodes = NodesOf(graph);
-  std::erase_if(nodes, [](const Node* node) { return !node->Is("PagedAttention", "pagefuse"); });
-  return nodes;
+  return NodesOf(graph, "PagedAttention", "pagefuse");
 }
 
 absl::Status Fuse(Node& attention, const GraphScope& scope, PassContext& context) {

@@ -62,7 +62,7 @@ absl::StatusOr<std::vector<Value*>> BuildLatentCall(GraphBuilder& builder, Layou
       layout.Spread(node->output(0), {call.tokens, call.heads, {match.d}}, match.output));
   const DataType wanted = match.output.value->dtype();
   if (inputs[kSparseMlaIn["q"]]->dtype() != wanted) {
-    result = builder.Add("Cast", {result}, "to", static_cast<int64_t>(wanted));
+    result = builder.Cast(result, wanted);
   }
   if (!sums) return std::vector<Value*>{result};
   PF_ASSIGN_OR_RETURN(Value * spread,

@@ -212,8 +212,7 @@ absl::StatusOr<std::vector<Value*>> Build(Replacement& replacement, const TopKMa
   node->SetAttribute("topk", MakeAttribute(*count));
   const DataType type = match.output.value->dtype();
   if (type == DataType::kInt32) return std::vector<Value*>{node->output(0)};
-  return std::vector<Value*>{
-      builder.Add("Cast", {node->output(0)}, "to", static_cast<int64_t>(type))};
+  return std::vector<Value*>{builder.Cast(node->output(0), type)};
 }
 
 absl::Status Fuse(Node& node, const GraphScope& scope, PassContext& context) {

@@ -82,11 +82,9 @@ absl::Status ReplaceMatch(
 }
 
 std::vector<Node*> IntegerChoices(const Graph& graph) {
-  std::vector<Node*> nodes = NodesOf(graph);
-  std::erase_if(nodes, [](const Node* node) {
-    return !node->Is("Where") || IsFloatingPoint(node->output(0)->dtype());
+  return NodesOf(graph, [](const Node& node) {
+    return node.Is("Where") && !IsFloatingPoint(node.output(0)->dtype());
   });
-  return nodes;
 }
 
 }  // namespace pagefuse

@@ -125,13 +125,11 @@ absl::StatusOr<std::vector<Value*>> Build(GraphBuilder& builder, IndexingAnalysi
 }
 
 std::vector<Node*> Places(const Graph& graph) {
-  std::vector<Node*> nodes = NodesOf(graph);
-  std::erase_if(nodes, [](const Node* node) {
-    const Node* last = node->Is("Transpose") ? node->input(0)->producer() : node;
+  return NodesOf(graph, [](const Node& node) {
+    const Node* last = node.Is("Transpose") ? node.input(0)->producer() : &node;
     const bool masks = last && (last->Is("Where") || last->Is("Add"));
-    return !masks || node->output(0)->dtype() != DataType::kFloat;
+    return masks && node.output(0)->dtype() == DataType::kFloat;
   });
-  return nodes;
 }
 
 absl::Status Fuse(Node& node, const GraphScope& scope, PassContext& context) {

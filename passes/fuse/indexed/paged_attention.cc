@@ -86,8 +86,7 @@ absl::StatusOr<std::vector<Value*>> Build(const Reading& r, Replacement& replace
     PF_ASSIGN_OR_RETURN(inputs[kSigns], ports.layout().Gathered(*r.signs, {{r.match.e}}));
   }
   Node* node = replacement.builder().AddNode("pagefuse", "PagedAttention", inputs, r.sums ? 2 : 1);
-  node->name = r.match.output.producer()->name;
-  node->metadata = r.match.output.producer()->metadata;
+  TakePlace(*node, *r.match.output.producer());
   node->SetAttribute("scale", MakeAttribute(static_cast<float>(r.match.scale)));
   node->SetAttribute("is_causal", MakeAttribute(int64_t{r.visible.causal ? 1 : 0}));
   // Chunks are said as the window that they and those before them make up.

@@ -188,7 +188,7 @@ absl::StatusOr<Value*> PagedAttentionPorts::TensorScale(const ReadRows& rows, bo
 // Scales may have been rounded to a narrower type. `like`: a value of the type of `scales`.
 Value* PagedAttentionPorts::AsFloat(Value* scales, const Value& like) {
   if (like.dtype() == DataType::kFloat) return scales;
-  return builder_.Add("Cast", {scales}, "to", static_cast<int64_t>(DataType::kFloat));
+  return builder_.Cast(scales, DataType::kFloat);
 }
 
 // A scale of one element, as [] or [1].
@@ -261,7 +261,7 @@ absl::StatusOr<Value*> PagedAttentionPorts::Lengths() {
     // No row sees past the table, however long a sequence is said to be.
     PF_ASSIGN_OR_RETURN(Value * offset, layout_.Size(length.constant()));
     PF_ASSIGN_OR_RETURN(Value * most, layout_.Size(match_.n->extent));
-    Value* wide = builder_.Add("Cast", {value}, "to", static_cast<int64_t>(DataType::kInt64));
+    Value* wide = builder_.Cast(value, DataType::kInt64);
     value = builder_.Add("Add", {wide, offset});
     if (!axes_.query) value = builder_.Add("Min", {value, most});
   }
@@ -300,7 +300,7 @@ absl::StatusOr<Value*> PagedAttentionPorts::BlockTable() {
 absl::StatusOr<Value*> PagedAttentionPorts::TableByHead(Value* table, const Dim& columns) {
   PF_ASSIGN_OR_RETURN(Value * heads, layout_.Size(LengthOf(axes_.sequence_heads)));
   Value* numbers = builder_.Add("Range", {builder_.Int(0), heads, builder_.Int(1)});
-  Value* wide = builder_.Add("Cast", {table}, "to", static_cast<int64_t>(DataType::kInt64));
+  Value* wide = builder_.Cast(table, DataType::kInt64);
   Value* first =
       builder_.Add("Unsqueeze", {builder_.Add("Mul", {wide, heads}), builder_.Ints({1})});
   Value* by_head = builder_.Add("Unsqueeze", {numbers, builder_.Ints({1})});
@@ -330,7 +330,7 @@ absl::StatusOr<Value*> PagedAttentionPorts::Result(Value* output, const ReadRows
   const DataType query = match_.query.value->dtype();
   const DataType given = query == DataType::kFloat8E4M3FN ? DataType::kFloat : query;
   if (given == wanted) return result;
-  return builder_.Add("Cast", {result}, "to", static_cast<int64_t>(wanted));
+  return builder_.Cast(result, wanted);
 }
 
 absl::StatusOr<Value*> PagedAttentionPorts::Sums(Value* sums, const LogSums& site_sums) {

@@ -145,7 +145,7 @@ Value* CountOf(IndexingAnalysis& reader, const SlotMatch& match, const Graph& gr
 
 Value* InType(GraphBuilder& builder, Value* value, DataType type) {
   if (type == DataType::kInt32) return value;
-  return builder.Add("Cast", {value}, "to", static_cast<int64_t>(type));
+  return builder.Cast(value, type);
 }
 
 // What stands for the slots, and for their count if there is one.
@@ -163,7 +163,7 @@ absl::StatusOr<std::vector<Value*>> Build(Replacement& replacement, const SlotMa
   } else {
     PF_ASSIGN_OR_RETURN(Value * sizes, layout.Sizes({match.token->extent}));
     Value* ones = builder.Add("Expand", {builder.Int(1), sizes});
-    flags = builder.Add("Cast", {ones}, "to", static_cast<int64_t>(DataType::kBool));
+    flags = builder.Cast(ones, DataType::kBool);
   }
   Node* node = builder.AddNode("pagefuse", "TopKSlots",
                                {layout.AsInt32(positions), layout.AsInt32(requests),

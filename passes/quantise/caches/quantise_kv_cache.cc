@@ -7,6 +7,7 @@
 #include <span>
 
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/status_place.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/cache/cache_plan.h"
 #include "pagefuse/ops/pagefuse/cache/paged_cache_insert.h"
@@ -29,11 +30,6 @@ constexpr char kName[] = "quantise-kv-cache";
 constexpr std::array<std::string_view, 2> kIndexQueries = {"fp8", "none"};
 constexpr std::array<std::string_view, 2> kOffOn = {"off", "on"};
 
-absl::Status OfPass(const absl::Status& status) {
-  if (status.ok()) return status;
-  return absl::Status(status.code(), StrCat("quantise-kv-cache: ", StdView(status.message())));
-}
-
 // Rows that all heads share.
 bool WritesSharedRows(const Node& node) {
   return node.Is("MlaCacheInsert", "pagefuse") || WritesWindowRows(node);
@@ -46,11 +42,8 @@ bool WritesRows(const Node& node) {
 
 // Nodes that write what a layer keeps of its tokens, in order.
 std::vector<Node*> LayersOf(const Graph& graph) {
-  std::vector<Node*> layers;
-  for (const auto& node : graph.nodes()) {
-    if (WritesRows(*node) && !WritesIndexKeys(*node)) layers.push_back(node.get());
-  }
-  return layers;
+  return NodesOf(graph,
+                 [](const Node& node) { return WritesRows(node) && !WritesIndexKeys(node); });
 }
 
 bool HasWindow(const Node& insert) {
@@ -75,7 +68,7 @@ bool Changes(const CacheUse& use) {
 absl::StatusOr<std::vector<CacheUse>> FindSites(const Graph& graph, const CachePlan& plan) {
   const std::vector<Node*> layers = LayersOf(graph);
   const auto count = static_cast<int64_t>(layers.size());
-  if (count > 0) PF_RETURN_IF_ERROR(OfPass(plan.CheckLayers(count)));
+  if (count > 0) PF_RETURN_IF_ERROR(AtPlace(kName, plan.CheckLayers(count)));
   std::vector<CacheUse> uses;
   for (int64_t i = 0; i < count; ++i) {
     CacheUse use{.insert = layers[i], .layer = {.index = i, .count = count}};
@@ -96,10 +89,7 @@ struct IndexOptions {
 
   static absl::StatusOr<IndexOptions> Read(const PassContext& context) {
     const auto keys = FindIndexChoice(context.Option("indexer_cache", "none"));
-    if (!keys.ok()) {
-      return absl::InvalidArgumentError(
-          StrCat("option indexer_cache: ", StdView(keys.status().message())));
-    }
+    PF_RETURN_IF_ERROR(AtPlace("option indexer_cache", keys.status()));
     const IndexOptions options = {
         .keys = *keys,
         .codes_queries = context.Option("indexer_query", kIndexQueries[0]) == kIndexQueries[0],
@@ -131,8 +121,9 @@ absl::StatusOr<std::vector<CacheUse>> FindIndexSites(const Graph& graph,
     if (ChangesSharedRows(use)) uses.push_back(use);
   }
   if (any) return uses;
-  return OfPass(absl::InvalidArgumentError(
-      StrCat("option indexer_cache: ", choice.name, " is asked for, but no layer has index keys")));
+  return AtPlace(kName,
+                 absl::InvalidArgumentError(StrCat("option indexer_cache: ", choice.name,
+                                                   " is asked for, but no layer has index keys")));
 }
 
 std::vector<std::string> NamesOf(std::span<const CacheChoice> choices) {
@@ -176,9 +167,9 @@ absl::StatusOr<std::vector<KvScales>> Check(const std::vector<CacheUse>& uses,
 absl::StatusOr<bool> Quantise(Model& model, PassContext& context) {
   const auto plan = CachePlan::Parse(context.Option("kv_cache", "none"),
                                      context.Option("kv_cache_skip_layers", ""));
-  if (!plan.ok()) return OfPass(plan.status());
+  if (!plan.ok()) return AtPlace(kName, plan.status());
   const auto index = IndexOptions::Read(context);
-  if (!index.ok()) return OfPass(index.status());
+  if (!index.ok()) return AtPlace(kName, index.status());
   if (plan->changes_nothing() && index->keys.changes_nothing()) return false;
   PF_ASSIGN_OR_RETURN(const ScaleOptions options, ScaleOptions::Read(context));
   PF_ASSIGN_OR_RETURN(const std::vector<CacheUse> index_sites,

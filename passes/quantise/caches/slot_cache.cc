@@ -175,8 +175,7 @@ class SlotStorer {
     }
     Node* attention = builder.AddNode("pagefuse", "TurboQuantAttention", inputs,
                                       reader->num_outputs(), attributes);
-    attention->name = reader->name;
-    attention->metadata = reader->metadata;
+    TakePlace(*attention, *reader);
     for (int i = 0; i < reader->num_outputs(); ++i) {
       graph_.ReplaceAllUses(reader->output(i), attention->output(i));
     }

@@ -26,6 +26,7 @@
 
 #include "pagefuse/base/progress.h"
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/status_place.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/kernels/formats/weight_format.h"
 #include "pagefuse/passes/edit/graph_edit.h"
@@ -127,10 +128,7 @@ class Rewriter {
       return absl::OkStatus();
     }
     const absl::StatusOr<Node*> made = stored_->Put(*match);
-    if (!made.ok()) {
-      return absl::Status(made.status().code(),
-                          StrCat(kName, ": ", node->Description(), ": ", made.status().message()));
-    }
+    PF_RETURN_IF_ERROR(AtPlace(StrCat(kName, ": ", node->Description()), made.status()));
     std::vector<std::string> names;
     for (const WeightUse& weight : match->weights) names.push_back(weight.value->name());
     Replace(scope, *made, node);
@@ -182,9 +180,7 @@ class Rewriter {
 
 absl::StatusOr<bool> Quantise(Model& model, PassContext& context) {
   const auto format = FindWeightFormat(context.Option("weights", "float32"));
-  if (!format.ok()) {
-    return absl::InvalidArgumentError(StrCat(kName, ": ", format.status().message()));
-  }
+  PF_RETURN_IF_ERROR(AtPlace(kName, format.status()));
   if (format->changes_nothing()) return false;
   return Rewriter(model, context, *format).Run();
 }

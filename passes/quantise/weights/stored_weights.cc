@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/status_place.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/tensor/resident_pages.h"
 #include "pagefuse/ops/kernels/linalg/packed_bf16.h"
@@ -59,10 +60,7 @@ absl::StatusOr<StoredWeights::Parts> StoredWeights::Store(const WeightUse& weigh
     return Parts{add(format_.name, std::move(rows))};
   }
   absl::StatusOr<WeightCodes> made = QuantiseMatrix(weight.matrix, format_.bits);
-  if (!made.ok()) {
-    return absl::Status(made.status().code(),
-                        StrCat("weight \"", name, "\": ", made.status().message()));
-  }
+  PF_RETURN_IF_ERROR(AtPlace(StrCat("weight \"", name, "\""), made.status()));
   Value* codes = add(format_.name, std::move(made->codes));
   return Parts{codes, add("scales", std::move(made->scales))};
 }

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/text/text_lexer.h"
 
 namespace pagefuse {
@@ -34,16 +33,8 @@ class HeadReader {
     return true;
   }
 
-  size_t Offset(const Token& token) const {
-    return token.kind == TokenKind::kEnd ? text_.size()
-                                         : static_cast<size_t>(token.text.data() - text_.data());
-  }
-
   absl::Status Unexpected(std::string_view expected) const {
-    const Token& token = lexer_.Peek();
-    const std::string got =
-        token.kind == TokenKind::kEnd ? "the end" : StrCat("\"", token.text, "\"");
-    return error_(text_.substr(Offset(token)), StrCat("expected ", expected, ", got ", got));
+    return UnexpectedToken(lexer_.Peek(), expected, text_, error_);
   }
 
   // Past `<...>`, which holds no other angles.
@@ -86,12 +77,12 @@ class HeadReader {
   }
 
   absl::Status ReadShape(TextPort& port) {
-    const size_t begin = Offset(lexer_.Next());
+    const size_t begin = OffsetOf(lexer_.Next(), text_);
     while (!lexer_.Peek().Is("]")) {
       if (lexer_.Peek().kind == TokenKind::kEnd) return Unexpected("\"]\"");
       lexer_.Next();
     }
-    port.shape = text_.substr(begin, Offset(lexer_.Next()) + 1 - begin);
+    port.shape = text_.substr(begin, OffsetOf(lexer_.Next(), text_) + 1 - begin);
     Blank(port.shape);
     return absl::OkStatus();
   }

@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_split.h"
 
@@ -24,10 +25,6 @@ const std::vector<std::string>& RuleKeys() {
   static const auto* keys = new std::vector<std::string>{"rule",  "before", "after",   "metadata",
                                                          "where", "let",    "match-op"};
   return *keys;
-}
-
-bool Contains(const std::vector<std::string>& names, std::string_view name) {
-  return std::ranges::find(names, name) != names.end();
 }
 
 // One rule of a file.
@@ -117,7 +114,7 @@ class Builder {
 
   // Ports of ops whose decompositions match are not looked up here.
   absl::Status CheckName(std::string_view name) const {
-    if (any_name_ || Contains(names_.values, name)) return absl::OkStatus();
+    if (any_name_ || absl::c_linear_search(names_.values, name)) return absl::OkStatus();
     return error_(
         name, StrCat("no pattern has a value \"", name, "\"", SimilarNames(name, names_.values)));
   }
@@ -155,7 +152,7 @@ class Builder {
     PF_RETURN_IF_ERROR(CheckFunctionText(after->text, error_, &names));
     PF_RETURN_IF_ERROR(CheckWritten(after->text));
     for (const std::string& attribute : names.attributes) {
-      if (any_name_ || Contains(names_.attributes, attribute)) continue;
+      if (any_name_ || absl::c_linear_search(names_.attributes, attribute)) continue;
       const size_t at = after->text.find("@" + attribute);
       return error_(after->text.substr(std::min(at, after->text.size())),
                     StrCat("no pattern and no \"let\" has @", attribute,

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rules for products and softmaxes that are written out, or computed between views that undo each
 // other.
-#include <algorithm>
 #include <cmath>
-#include <map>
 #include <numeric>
 #include <utility>
 
@@ -42,48 +40,6 @@ std::string Without(std::string labels, int place) {
   return labels;
 }
 
-}  // namespace
-
-// Rows [.., m, 1, k] times columns [.., 1, n, k], summed along k.
-bool SumOfOuterProducts(Node& node, Peephole& peephole) {
-  const Node* product = ProducerIf(node.input(0), "Mul");
-  const auto axes = KnownInts(node.input(1), peephole.contents());
-  if (!product || !axes || axes->size() != 1 || !IsReadOnce(node.input(0)) ||
-      !IsFloatingPoint(node.output(0)->dtype())) {
-    return false;
-  }
-  const Shape *left = ShapeOf(product->input(0)), *right = ShapeOf(product->input(1));
-  if (!left || !right || left->rank() != right->rank()) return false;
-  const int rank = left->rank();
-  const auto summed = static_cast<int>(NormalAxis(axes->front(), rank));
-  int rows = OuterAxis(*right, *left), columns = OuterAxis(*left, *right);
-  // One row, or one column.
-  if (summed == rank - 1 && (rows < 0) != (columns < 0)) {
-    (rows < 0 ? rows : columns) = SharedUnitAxis(*left, *right);
-  }
-  if (rows < 0 || columns < 0 || summed == rows || summed == columns) return false;
-  for (int axis = 0; axis < rank; ++axis) {
-    const bool outer = axis == rows || axis == columns;
-    if (!outer && !ProvablyEqual((*left)[axis], (*right)[axis])) return false;
-  }
-  std::string labels(rank, 'a');
-  std::iota(labels.begin(), labels.end(), 'a');
-  const auto squeezed = [&](int side, int axis) {
-    Value* at = peephole.Ints("axis", {axis});
-    return peephole.AddNode(node, "Squeeze", {product->input(side), at});
-  };
-  const bool keeps = IntOr(node, "keepdims", 1) != 0;
-  const std::string equation =
-      Without(labels, columns) + "," + Without(labels, rows) + "->" + Without(labels, summed);
-  Value* sum = peephole.AddNode(node, "Einsum", {squeezed(0, columns), squeezed(1, rows)},
-                                {{"equation", equation}});
-  if (!keeps) return peephole.Replace(node, sum);
-  Value* at = peephole.Ints("axis", {summed});
-  return peephole.ReplaceByNode(node, "Unsqueeze", {sum, at});
-}
-
-namespace {
-
 // A factor of a product that is a number times something; through a Transpose.
 struct ScaledOperand {
   Value* value = nullptr;  // without it
@@ -117,40 +73,6 @@ Value* WithoutFactor(Node& node, const ScaledOperand& scaled, Peephole& peephole
   if (!scaled.transpose) return scaled.value;
   return peephole.AddNode(node, "Transpose", {scaled.value}, *scaled.transpose);
 }
-
-}  // namespace
-
-// (a * x) (b * y) as (x y) * (a b). Of half types scores would overflow that are scaled before.
-bool FactorOutOfProduct(Node& node, Peephole& peephole) {
-  if (node.output(0)->dtype() != DataType::kFloat || ConstantOf(node.input(0)) ||
-      ConstantOf(node.input(1)) || !ShapeOf(node.output(0))) {
-    return false;
-  }
-  std::vector<Value*> operands;
-  Value* factor = nullptr;
-  double number = 1;
-  for (Value* operand : node.inputs()) {
-    const ScaledOperand scaled = ScaledOf(operand);
-    if (!scaled.factor || ConstantOf(scaled.value)) {
-      operands.push_back(operand);
-      continue;
-    }
-    number *= scaled.number;
-    const bool both = factor != nullptr;
-    factor =
-        both ? peephole.graph().AddInitializer(peephole.graph().UniqueName("factor"),
-                                               Tensor::Scalar<float>(static_cast<float>(number)))
-             : scaled.factor;
-    operands.push_back(WithoutFactor(node, scaled, peephole));
-  }
-  if (!factor) return false;
-  Value* product = peephole.AddNode(node, "MatMul", operands);
-  // What is said of the product says its name.
-  product->producer()->name = std::exchange(node.name, "");
-  return peephole.ReplaceByNode(node, "Mul", {product, factor});
-}
-
-namespace {
 
 int64_t KeptAxis(const Node& reduction, const SymbolicContents& contents) {
   return IntOr(reduction, "keepdims", 1) != 0 ? OnlyAxis(reduction, contents) : -1;
@@ -193,6 +115,74 @@ Value* ScaledScores(Value* scores, double scale, Node& before, Peephole& peephol
 
 }  // namespace
 
+// Rows [.., m, 1, k] times columns [.., 1, n, k], summed along k.
+bool SumOfOuterProducts(Node& node, Peephole& peephole) {
+  const Node* product = ProducerIf(node.input(0), "Mul");
+  const auto axes = KnownInts(node.input(1), peephole.contents());
+  if (!product || !axes || axes->size() != 1 || !IsReadOnce(node.input(0)) ||
+      !IsFloatingPoint(node.output(0)->dtype())) {
+    return false;
+  }
+  const Shape *left = ShapeOf(product->input(0)), *right = ShapeOf(product->input(1));
+  if (!left || !right || left->rank() != right->rank()) return false;
+  const int rank = left->rank();
+  const auto summed = static_cast<int>(NormalAxis(axes->front(), rank));
+  int rows = OuterAxis(*right, *left), columns = OuterAxis(*left, *right);
+  // One row, or one column.
+  if (summed == rank - 1 && (rows < 0) != (columns < 0)) {
+    (rows < 0 ? rows : columns) = SharedUnitAxis(*left, *right);
+  }
+  if (rows < 0 || columns < 0 || summed == rows || summed == columns) return false;
+  for (int axis = 0; axis < rank; ++axis) {
+    const bool outer = axis == rows || axis == columns;
+    if (!outer && !ProvablyEqual((*left)[axis], (*right)[axis])) return false;
+  }
+  std::string labels(rank, 'a');
+  std::iota(labels.begin(), labels.end(), 'a');
+  const auto squeezed = [&](int side, int axis) {
+    Value* at = peephole.Ints("axis", {axis});
+    return peephole.AddNode(node, "Squeeze", {product->input(side), at});
+  };
+  const bool keeps = IntOr(node, "keepdims", 1) != 0;
+  const std::string equation =
+      Without(labels, columns) + "," + Without(labels, rows) + "->" + Without(labels, summed);
+  Value* sum = peephole.AddNode(node, "Einsum", {squeezed(0, columns), squeezed(1, rows)},
+                                {{"equation", equation}});
+  if (!keeps) return peephole.Replace(node, sum);
+  Value* at = peephole.Ints("axis", {summed});
+  return peephole.ReplaceByNode(node, "Unsqueeze", {sum, at});
+}
+
+// (a * x) (b * y) as (x y) * (a b). Of half types scores would overflow that are scaled before.
+bool FactorOutOfProduct(Node& node, Peephole& peephole) {
+  if (node.output(0)->dtype() != DataType::kFloat || ConstantOf(node.input(0)) ||
+      ConstantOf(node.input(1)) || !ShapeOf(node.output(0))) {
+    return false;
+  }
+  std::vector<Value*> operands;
+  Value* factor = nullptr;
+  double number = 1;
+  for (Value* operand : node.inputs()) {
+    const ScaledOperand scaled = ScaledOf(operand);
+    if (!scaled.factor || ConstantOf(scaled.value)) {
+      operands.push_back(operand);
+      continue;
+    }
+    number *= scaled.number;
+    const bool both = factor != nullptr;
+    factor =
+        both ? peephole.graph().AddInitializer(peephole.graph().UniqueName("factor"),
+                                               Tensor::Scalar<float>(static_cast<float>(number)))
+             : scaled.factor;
+    operands.push_back(WithoutFactor(node, scaled, peephole));
+  }
+  if (!factor) return false;
+  Value* product = peephole.AddNode(node, "MatMul", operands);
+  // What is said of the product says its name.
+  product->producer()->name = std::exchange(node.name, "");
+  return peephole.ReplaceByNode(node, "Mul", {product, factor});
+}
+
 // exp (x - max (x)) / sum (exp (x - max (x))), also by powers of two.
 bool PowersToSoftmax(Node& node, Peephole& peephole) {
   for (int side : {0, 1}) {
@@ -226,81 +216,6 @@ bool PowersOfLogSoftmax(Node& node, Peephole& peephole) {
   const Node* logarithm = ProducerIf(node.input(0), "LogSoftmax");
   return logarithm &&
          MakeSoftmax(node, peephole, logarithm->input(0), IntOr(*logarithm, "axis", -1));
-}
-
-namespace {
-
-// Elementwise ops over values that are all transposed alike.
-class Untransposer {
- public:
-  Untransposer(Node& node, Peephole& peephole, bool writes)
-      : node_(node), peephole_(peephole), writes_(writes) {}
-
-  // What the value is the transpose of; null if that takes more transposes. What is read elsewhere
-  // too is computed twice, until its other readers are turned as well.
-  Value* Turned(Value* value) {
-    const auto known = turned_.find(value);
-    if (known != turned_.end()) return known->second;
-    return turned_[value] = Turn(value);
-  }
-
-  // How all of them are transposed.
-  const std::optional<std::vector<int64_t>>& perm() const { return perm_; }
-
- private:
-  Value* Turn(Value* value) {
-    constexpr int kMostNodes = 32;
-    const Node* node = value->producer();
-    if (!node || ++nodes_ > kMostNodes) return nullptr;
-    if (node->Is("Transpose")) {
-      const auto own = PermutationOf(*node);
-      if (!own || (perm_ && *perm_ != *own)) return nullptr;
-      perm_ = own;
-      return node->input(0);
-    }
-    if (!IsElementwiseOp(*node) || node->num_outputs() != 1 || value->is_output()) return nullptr;
-    std::vector<Value*> operands;
-    bool any = false;
-    for (Value* input : node->inputs()) {
-      const Shape* shape = input ? ShapeOf(input) : nullptr;
-      if (!shape) return nullptr;
-      if (shape->rank() == 0) {
-        operands.push_back(input);
-        continue;
-      }
-      // Axes are those of the result.
-      if (!ShapeOf(value) || shape->rank() != ShapeOf(value)->rank()) return nullptr;
-      Value* turned = Turned(input);
-      if (!turned) return nullptr;
-      operands.push_back(turned);
-      any = true;
-    }
-    if (!any || !writes_) return any ? value : nullptr;
-    return peephole_.AddNode(node_, node->op_type(), operands, *node);
-  }
-
-  Node& node_;
-  Peephole& peephole_;
-  const bool writes_;
-  std::optional<std::vector<int64_t>> perm_;
-  int nodes_ = 0;
-  std::map<const Value*, Value*> turned_;
-};
-
-}  // namespace
-
-bool ElementwiseBetweenTransposes(Node& node, Peephole& peephole) {
-  const auto outer = PermutationOf(node);
-  const Node* inner = node.input(0)->producer();
-  if (!outer || !inner || !IsElementwiseOp(*inner)) return false;
-  Untransposer dry(node, peephole, /*writes=*/false);
-  if (!dry.Turned(node.input(0)) || dry.perm()->size() != outer->size()) return false;
-  Value* turned = Untransposer(node, peephole, /*writes=*/true).Turned(node.input(0));
-  if (!turned) return false;
-  std::vector<int64_t> both;
-  for (int64_t axis : *outer) both.push_back((*dry.perm())[axis]);
-  if (std::is_sorted(both.begin(), both.end())) return peephole.Replace(node, turned);
-  return peephole.ReplaceByNode(node, "Transpose", {turned}, {{"perm", both}});
 }
 
 }  // namespace pagefuse

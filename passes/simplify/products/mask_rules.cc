@@ -55,6 +55,102 @@ Value* ZeroOrOne(Peephole& peephole, DataType type, bool one) {
   return peephole.Constant("number", *std::move(number));
 }
 
+// Whether both types hold the sum of all of these, if they are ones.
+bool CountExactly(const Value& ones, DataType type, DataType other) {
+  const Shape* shape = ShapeOf(&ones);
+  Dim count(1);
+  for (int axis = 0; shape && axis < shape->rank(); ++axis) count = count * (*shape)[axis];
+  return shape && HoldsExactly(type, 0, count) && HoldsExactly(other, 0, count);
+}
+
+// The number that a tensor of more than one element is filled with.
+std::optional<double> FilledWith(const Value* value) {
+  if (const Tensor* tensor = ConstantOf(value)) {
+    for (double number : {0.0, 1.0}) {
+      if (tensor->size() > 1 && IsFilledWith(*tensor, number)) return number;
+    }
+    return std::nullopt;
+  }
+  return FilledNumberOf(value);
+}
+
+// How often a node repeats the only element of axes: the shape to expand to, or nullopt.
+std::optional<std::vector<int64_t>> RepeatsOf(const Node& node, const Shape& shape,
+                                              const SymbolicContents& contents) {
+  std::vector<int64_t> repeats(shape.rank(), 1);
+  if (node.Is("Tile")) {
+    const auto known = KnownInts(node.input(1), contents);
+    if (!known || known->size() != repeats.size()) return std::nullopt;
+    repeats = *known;
+  } else {
+    const Tensor* places = ConstantOf(node.input(1));
+    const int64_t axis = NormalAxis(IntOr(node, "axis", 0), shape.rank());
+    if (!places || places->rank() != 1 || places->size() < 2 || !IsFilledWith(*places, 0) ||
+        axis >= shape.rank()) {
+      return std::nullopt;
+    }
+    repeats[axis] = places->size();
+  }
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    const bool repeated = repeats[axis] != 1;
+    if (repeats[axis] < 1 || (repeated && shape[axis] != Dim(1))) return std::nullopt;
+  }
+  return repeats;
+}
+
+// What !a | !b is the opposite of, a & b; null if it is another condition.
+Value* OppositeOfNots(Node& before, Peephole& peephole, const Value* condition) {
+  const Node* inner = condition->producer();
+  const bool either = inner && inner->Is("Or");
+  if (!either && !(inner && inner->Is("And"))) return nullptr;
+  std::vector<Value*> operands;
+  for (const Value* input : inner->inputs()) {
+    const Node* opposite = ProducerIf(input, "Not");
+    if (!opposite) return nullptr;
+    operands.push_back(opposite->input(0));
+  }
+  return peephole.AddNode(before, either ? "And" : "Or", operands);
+}
+
+// The length of a list of ones.
+Value* CountOfOnes(const Value* value) {
+  const Shape* shape = ShapeOf(value);
+  const bool ones = shape && shape->rank() == 1 && FilledNumberOf(value) == 1;
+  return ones ? value->producer()->input(0) : nullptr;
+}
+
+// Zeros before or behind a value along one axis.
+struct Padded {
+  Value* value = nullptr;
+  int64_t axis = -1, before = 0, behind = 0;
+};
+std::optional<Padded> ReadPad(const Value* value, const SymbolicContents& contents) {
+  const Node* pad = ProducerIf(value, "Pad");
+  if (!pad || StringOr(*pad, "mode", "constant") != "constant") {
+    return std::nullopt;
+  }
+  if (pad->num_inputs() > 2 && pad->input(2) && NumberOf(pad->input(2)) != 0) return std::nullopt;
+  if (pad->num_inputs() > 3 && pad->input(3)) return std::nullopt;
+  const auto pads = KnownInts(pad->input(1), contents);
+  if (!pads || pads->size() % 2 != 0) return std::nullopt;
+  const size_t rank = pads->size() / 2;
+  Padded padded = {.value = pad->input(0)};
+  for (size_t axis = 0; axis < rank; ++axis) {
+    const int64_t before = (*pads)[axis], behind = (*pads)[rank + axis];
+    if (before == 0 && behind == 0) continue;
+    if (padded.axis >= 0 || before < 0 || behind < 0) return std::nullopt;
+    padded.axis = static_cast<int64_t>(axis);
+    padded.before = before;
+    padded.behind = behind;
+  }
+  return padded.axis < 0 ? std::nullopt : std::optional(padded);
+}
+
+int64_t Length(const Padded& padded) {
+  const Shape* shape = ShapeOf(padded.value);
+  return shape ? (*shape)[static_cast<int>(padded.axis)].constant().value_or(-1) : -1;
+}
+
 }  // namespace
 
 bool ProductWithBoolToWhere(Node& node, Peephole& peephole) {
@@ -97,18 +193,6 @@ bool OneLessBoolToNot(Node& node, Peephole& peephole) {
   return peephole.ReplaceByNode(node, "Cast", {opposite}, {{"to", node.output(0)->dtype()}});
 }
 
-namespace {
-
-// Whether both types hold the sum of all of these, if they are ones.
-bool CountExactly(const Value& ones, DataType type, DataType other) {
-  const Shape* shape = ShapeOf(&ones);
-  Dim count(1);
-  for (int axis = 0; shape && axis < shape->rank(); ++axis) count = count * (*shape)[axis];
-  return shape && HoldsExactly(type, 0, count) && HoldsExactly(other, 0, count);
-}
-
-}  // namespace
-
 bool CountOfBools(Node& node, Peephole& peephole) {
   // As floats, and an integer again.
   const Node* sum = node.input(0)->producer();
@@ -144,26 +228,6 @@ bool WhereOfWhere(Node& node, Peephole& peephole) {
   return false;
 }
 
-namespace {
-
-// The number that a tensor of more than one element is filled with.
-std::optional<double> FilledWith(const Value* value) {
-  if (const Tensor* tensor = ConstantOf(value)) {
-    for (double number : {0.0, 1.0}) {
-      if (tensor->size() > 1 && IsFilledWith(*tensor, number)) return number;
-    }
-    return std::nullopt;
-  }
-  const Node* filled = ProducerIf(value, "ConstantOfShape");
-  if (!filled) return std::nullopt;
-  const Attribute* attribute = filled->attribute("value");
-  if (!attribute) return 0;
-  const auto tensor = ConstantNodeValue(*attribute, "value");
-  return tensor ? ScalarNumber(*tensor) : std::nullopt;
-}
-
-}  // namespace
-
 bool ProductWithOnesToExpand(Node& node, Peephole& peephole) {
   for (int side : {0, 1}) {
     Value* x = node.input(1 - side);
@@ -177,34 +241,6 @@ bool ProductWithOnesToExpand(Node& node, Peephole& peephole) {
   }
   return false;
 }
-
-namespace {
-
-// How often a node repeats the only element of axes: the shape to expand to, or nullopt.
-std::optional<std::vector<int64_t>> RepeatsOf(const Node& node, const Shape& shape,
-                                              const SymbolicContents& contents) {
-  std::vector<int64_t> repeats(shape.rank(), 1);
-  if (node.Is("Tile")) {
-    const auto known = KnownInts(node.input(1), contents);
-    if (!known || known->size() != repeats.size()) return std::nullopt;
-    repeats = *known;
-  } else {
-    const Tensor* places = ConstantOf(node.input(1));
-    const int64_t axis = NormalAxis(IntOr(node, "axis", 0), shape.rank());
-    if (!places || places->rank() != 1 || places->size() < 2 || !IsFilledWith(*places, 0) ||
-        axis >= shape.rank()) {
-      return std::nullopt;
-    }
-    repeats[axis] = places->size();
-  }
-  for (int axis = 0; axis < shape.rank(); ++axis) {
-    const bool repeated = repeats[axis] != 1;
-    if (repeats[axis] < 1 || (repeated && shape[axis] != Dim(1))) return std::nullopt;
-  }
-  return repeats;
-}
-
-}  // namespace
 
 bool RepeatToExpand(Node& node, Peephole& peephole) {
   const Shape* shape = ShapeOf(node.input(0));
@@ -229,24 +265,6 @@ bool NegationToNeg(Node& node, Peephole& peephole) {
   return false;
 }
 
-namespace {
-
-// What !a | !b is the opposite of, a & b; null if it is another condition.
-Value* OppositeOfNots(Node& before, Peephole& peephole, const Value* condition) {
-  const Node* inner = condition->producer();
-  const bool either = inner && inner->Is("Or");
-  if (!either && !(inner && inner->Is("And"))) return nullptr;
-  std::vector<Value*> operands;
-  for (const Value* input : inner->inputs()) {
-    const Node* opposite = ProducerIf(input, "Not");
-    if (!opposite) return nullptr;
-    operands.push_back(opposite->input(0));
-  }
-  return peephole.AddNode(before, either ? "And" : "Or", operands);
-}
-
-}  // namespace
-
 bool NotOfNots(Node& node, Peephole& peephole) {
   Value* opposite = OppositeOfNots(node, peephole, node.input(0));
   return opposite && peephole.Replace(node, opposite);
@@ -264,7 +282,7 @@ bool BitsToRemainder(Node& node, Peephole& peephole) {
   if (type != DataType::kInt64 && type != DataType::kInt32) return false;
   for (int side : {0, 1}) {
     const Tensor* mask = ConstantOf(node.input(side));
-    const auto number = mask ? ScalarNumber(*mask) : std::nullopt;
+    const auto number = NumberOf(node.input(side));
     if (!number || *number < 1 || *number >= 1 << 30) continue;
     const auto bits = static_cast<int64_t>(*number);
     if ((bits & (bits + 1)) != 0) continue;
@@ -288,20 +306,6 @@ bool ProductOfBoolsToAnd(Node& node, Peephole& peephole) {
   return first && second && peephole.ReplaceByNode(node, both ? "And" : "Or", {first, second});
 }
 
-namespace {
-
-// The length of a list of ones.
-Value* CountOfOnes(const Value* value) {
-  const Node* filled = ProducerIf(value, "ConstantOfShape");
-  const Shape* shape = ShapeOf(value);
-  if (!filled || !shape || shape->rank() != 1) return nullptr;
-  const Attribute* number = filled->attribute("value");
-  const auto tensor = number ? ConstantNodeValue(*number, "value") : std::nullopt;
-  return tensor && IsFilledWith(*tensor, 1) ? filled->input(0) : nullptr;
-}
-
-}  // namespace
-
 bool CountToRange(Node& node, Peephole& peephole) {
   const Node* sum = node.Is("Sub") ? node.input(0)->producer() : &node;
   if (!sum || !sum->Is("CumSum") || node.output(0)->dtype() != DataType::kInt64) return false;
@@ -310,49 +314,9 @@ bool CountToRange(Node& node, Peephole& peephole) {
   Value* length =
       from_zero && IntOr(*sum, "reverse", 0) == 0 ? CountOfOnes(sum->input(0)) : nullptr;
   if (!length) return false;
-  const auto number = [&](int64_t value) {
-    return peephole.Constant("number", Tensor::Scalar<int64_t>(value));
-  };
-  Value* axis = peephole.Ints("axis", {0});
-  Value* count = peephole.AddNode(node, "Squeeze", {length, axis});
-  return peephole.ReplaceByNode(node, "Range", {number(0), count, number(1)});
+  Value* axes = peephole.Ints("axis", {0});
+  return peephole.ReplaceByNode(node, "Range", CountInputs(node, peephole, length, axes));
 }
-
-namespace {
-
-// Zeros before or behind a value along one axis.
-struct Padded {
-  Value* value = nullptr;
-  int64_t axis = -1, before = 0, behind = 0;
-};
-std::optional<Padded> ReadPad(const Value* value, const SymbolicContents& contents) {
-  const Node* pad = ProducerIf(value, "Pad");
-  if (!pad || StringOr(*pad, "mode", "constant") != "constant") {
-    return std::nullopt;
-  }
-  if (pad->num_inputs() > 2 && pad->input(2) && NumberOf(pad->input(2)) != 0) return std::nullopt;
-  if (pad->num_inputs() > 3 && pad->input(3)) return std::nullopt;
-  const auto pads = KnownInts(pad->input(1), contents);
-  if (!pads || pads->size() % 2 != 0) return std::nullopt;
-  const size_t rank = pads->size() / 2;
-  Padded padded = {.value = pad->input(0)};
-  for (size_t axis = 0; axis < rank; ++axis) {
-    const int64_t before = (*pads)[axis], behind = (*pads)[rank + axis];
-    if (before == 0 && behind == 0) continue;
-    if (padded.axis >= 0 || before < 0 || behind < 0) return std::nullopt;
-    padded.axis = static_cast<int64_t>(axis);
-    padded.before = before;
-    padded.behind = behind;
-  }
-  return padded.axis < 0 ? std::nullopt : std::optional(padded);
-}
-
-int64_t Length(const Padded& padded) {
-  const Shape* shape = ShapeOf(padded.value);
-  return shape ? (*shape)[static_cast<int>(padded.axis)].constant().value_or(-1) : -1;
-}
-
-}  // namespace
 
 bool SumOfPadsToConcat(Node& node, Peephole& peephole) {
   auto first = ReadPad(node.input(0), peephole.contents());

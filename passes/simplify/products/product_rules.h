@@ -24,11 +24,11 @@ bool SumOfOuterProducts(Node& node, Peephole& peephole);  // as Einsum
 bool FactorOutOfProduct(Node& node, Peephole& peephole);  // numbers that operands are scaled by
 bool PowersToSoftmax(Node& node, Peephole& peephole);
 bool PowersOfLogSoftmax(Node& node, Peephole& peephole);
-bool ElementwiseBetweenTransposes(Node& node, Peephole& peephole);
 
 // --- transpose_rules.cc ---
-bool TransposeIntoElementwise(Node& node, Peephole& peephole);  // where that leaves fewer
-bool TransposeOfElementwise(Node& node, Peephole& peephole);    // of operands that are transposed
+bool ElementwiseBetweenTransposes(Node& node, Peephole& peephole);  // all transposed alike
+bool TransposeIntoElementwise(Node& node, Peephole& peephole);      // where that leaves fewer
+bool TransposeOfElementwise(Node& node, Peephole& peephole);  // of operands that are transposed
 
 // --- flat_batches.cc: views [B, H, ..] -> [B * H, ..] ---
 bool ProductOfFlatBatches(Node& node, Peephole& peephole);

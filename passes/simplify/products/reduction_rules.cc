@@ -16,6 +16,22 @@ Value* Transposed(Node& before, Peephole& peephole, Value* value,
   return peephole.AddNode(before, "Transpose", {value}, {{"perm", perm}});
 }
 
+// The row of the only 1 in each column of a matrix that is 0 elsewhere; empty for another.
+std::vector<int64_t> PickedRows(const Tensor& matrix) {
+  const int64_t rows = matrix.dims()[0], columns = matrix.dims()[1];
+  const auto numbers = matrix.values<float>();
+  std::vector<int64_t> picked(columns, -1);
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t column = 0; column < columns; ++column) {
+      const float number = numbers[row * columns + column];
+      if (number == 0) continue;
+      if (number != 1 || picked[column] >= 0) return {};
+      picked[column] = row;
+    }
+  }
+  return std::ranges::find(picked, -1) == picked.end() ? picked : std::vector<int64_t>();
+}
+
 }  // namespace
 
 int64_t OnlyAxis(const Node& reduction, const SymbolicContents& contents) {
@@ -61,26 +77,6 @@ bool ProductWithOnesToSum(Node& node, Peephole& peephole) {
   return peephole.ReplaceByNode(node, mean ? "ReduceMean" : "ReduceSum", {node.input(0), axis},
                                 {{"keepdims", 1}});
 }
-
-namespace {
-
-// The row of the only 1 in each column of a matrix that is 0 elsewhere; empty for another.
-std::vector<int64_t> PickedRows(const Tensor& matrix) {
-  const int64_t rows = matrix.dims()[0], columns = matrix.dims()[1];
-  const auto numbers = matrix.values<float>();
-  std::vector<int64_t> picked(columns, -1);
-  for (int64_t row = 0; row < rows; ++row) {
-    for (int64_t column = 0; column < columns; ++column) {
-      const float number = numbers[row * columns + column];
-      if (number == 0) continue;
-      if (number != 1 || picked[column] >= 0) return {};
-      picked[column] = row;
-    }
-  }
-  return std::ranges::find(picked, -1) == picked.end() ? picked : std::vector<int64_t>();
-}
-
-}  // namespace
 
 bool ProductThatPicks(Node& node, Peephole& peephole) {
   constexpr int64_t kMostElements = 1 << 20;

@@ -60,7 +60,7 @@ Value* SinkColumn(GraphBuilder& builder, Value* scores, const Node& less_sinks) 
     Value* by_row = builder.Add("Expand", {less_sinks.input(1), rows});
     return builder.Add("Unsqueeze", {by_row, builder.Ints({kRows})});
   }
-  Value* column = builder.Add("Concat", {rows, builder.Ints({1})}, "axis", int64_t{0});
+  Value* column = builder.Add("Concat", {rows, builder.Ints({1})}, {{"axis", 0}});
   return builder.Add("Expand", {less_sinks.input(1), column});
 }
 
@@ -77,8 +77,8 @@ bool GateToSink(Node& node, Peephole& peephole) {
     if (!less_sinks) continue;
     GraphBuilder builder(peephole.graph(), &node, softmax->output(0)->name());
     Value* column = SinkColumn(builder, scores, *less_sinks);
-    Value* joined = builder.Add("Concat", {scores, column}, "axis", int64_t{-1});
-    Value* both = builder.Add("Softmax", {joined}, "axis", int64_t{-1});
+    Value* joined = builder.Add("Concat", {scores, column}, {{"axis", -1}});
+    Value* both = builder.Add("Softmax", {joined}, {{"axis", -1}});
     Value* weights =
         builder.Add("Slice", {both, builder.Ints({0}), builder.Ints({-1}), builder.Ints({kRows})});
     return peephole.ReplaceByNode(node, "MatMul", {weights, sum->input(1)});

@@ -6,7 +6,7 @@
 //   T(a) * f(T(b))    =>  T(a * f(b))
 //
 // What is looked at is the tree of elementwise ops above a value, as far as nothing else reads its
-// nodes; its leaves lie as they come or transposed.
+// nodes, or nodes are computed twice; its leaves lie as they come or transposed.
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -26,8 +26,6 @@ Permutation Identity(size_t rank) {
   std::iota(perm.begin(), perm.end(), 0);
   return perm;
 }
-
-bool MovesNothing(const Permutation& perm) { return std::is_sorted(perm.begin(), perm.end()); }
 
 // `first`, then `second`.
 Permutation Composed(const Permutation& first, const Permutation& second) {
@@ -54,7 +52,9 @@ struct Leaf {
 
 class ElementwiseTree {
  public:
-  ElementwiseTree(const Value* root, size_t rank) : rank_(rank) {
+  // `shares`: goes on through values that are read elsewhere too.
+  ElementwiseTree(const Value* root, size_t rank, bool shares = false)
+      : rank_(rank), shares_(shares) {
     ok_ = Read(root);
     for (auto& [value, leaf] : leaves_) leaf.dropped = IsReadInside(*value);
   }
@@ -93,6 +93,16 @@ class ElementwiseTree {
     return best;
   }
 
+  // How all leaves are transposed; nullopt if one is not, or otherwise.
+  std::optional<Permutation> Common() const {
+    const Permutation& perm = leaves_.begin()->second.perm;
+    const bool alike = std::ranges::all_of(leaves_, [&perm](const auto& entry) {
+      const Leaf& leaf = entry.second;
+      return leaf.source != leaf.value && leaf.perm == perm;
+    });
+    return alike ? std::optional(perm) : std::nullopt;
+  }
+
   // The tree above `value` in the layout that `after` makes of its own.
   Value* Write(Value* value, const Permutation& after, Node& before, Peephole& peephole) {
     const auto known = written_.find(value);
@@ -115,7 +125,8 @@ class ElementwiseTree {
       if (IsNumber(*input) || inside_.contains(input) || leaves_.contains(input)) continue;
       const Node* producer = input->producer();
       const bool goes_on = rank == rank_ && producer && producer->graph() == node->graph() &&
-                           IsElementwiseOp(*producer) && IsReadOnce(input);
+                           IsElementwiseOp(*producer) &&
+                           (shares_ ? !input->is_output() : IsReadOnce(input));
       if (goes_on ? !Read(input) : !AddLeaf(*node, input, rank)) return false;
     }
     return true;
@@ -189,30 +200,18 @@ class ElementwiseTree {
     std::vector<Value*> operands;
     for (Value* input : node->inputs()) operands.push_back(Write(input, after, before, peephole));
     Value* copy = peephole.AddNode(before, node->op_type(), operands, *node);
-    copy->producer()->name = node->name;
+    if (!shares_) copy->producer()->name = node->name;
     return copy;
   }
 
   size_t rank_;
+  bool shares_;
   bool ok_ = false;
   int nodes_ = 0;
   std::map<const Value*, const Node*> inside_;
   std::map<const Value*, Leaf> leaves_;
   std::map<const Value*, Value*> written_;
 };
-
-}  // namespace
-
-bool TransposeIntoElementwise(Node& node, Peephole& peephole) {
-  const auto perm = PermutationOf(node);
-  if (!perm || !IsReadOnce(node.input(0))) return false;
-  ElementwiseTree tree(node.input(0), perm->size());
-  const auto saved = tree.ok() ? tree.Saved(*perm) : std::nullopt;
-  if (!saved || *saved + 1 <= 0) return false;
-  return peephole.Replace(node, tree.Write(node.input(0), *perm, node, peephole));
-}
-
-namespace {
 
 // True if the value is a Transpose, or one number is computed of each of its elements.
 bool LeadsToTranspose(const Value* value) {
@@ -229,6 +228,28 @@ bool LeadsToTranspose(const Value* value) {
 }
 
 }  // namespace
+
+// What is read elsewhere too is computed twice, until its other readers are turned as well.
+bool ElementwiseBetweenTransposes(Node& node, Peephole& peephole) {
+  const auto outer = PermutationOf(node);
+  if (!outer) return false;
+  ElementwiseTree tree(node.input(0), outer->size(), /*shares=*/true);
+  const auto inner = tree.ok() ? tree.Common() : std::nullopt;
+  if (!inner) return false;
+  Value* turned = tree.Write(node.input(0), Inverse(*inner), node, peephole);
+  const Permutation both = Composed(*inner, *outer);
+  if (MovesNothing(both)) return peephole.Replace(node, turned);
+  return peephole.ReplaceByNode(node, "Transpose", {turned}, {{"perm", both}});
+}
+
+bool TransposeIntoElementwise(Node& node, Peephole& peephole) {
+  const auto perm = PermutationOf(node);
+  if (!perm || !IsReadOnce(node.input(0))) return false;
+  ElementwiseTree tree(node.input(0), perm->size());
+  const auto saved = tree.ok() ? tree.Saved(*perm) : std::nullopt;
+  if (!saved || *saved + 1 <= 0) return false;
+  return peephole.Replace(node, tree.Write(node.input(0), *perm, node, peephole));
+}
 
 bool TransposeOfElementwise(Node& node, Peephole& peephole) {
   const Shape* shape = ShapeOf(node.output(0));

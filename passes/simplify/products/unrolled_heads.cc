@@ -146,6 +146,14 @@ class HeadJoiner {
   std::map<std::pair<Parts, int64_t>, Value*> joined_;
 };
 
+// True if a rotation may have made the parts: rope reads its halves as one value.
+bool MayBeHalves(const Node& concat) {
+  return std::ranges::any_of(concat.inputs(), [](const Value* part) {
+    const Node* producer = part->producer();
+    return producer && (producer->Is("Add") || producer->Is("Sub"));
+  });
+}
+
 }  // namespace
 
 bool JoinWrites(Node& node, Peephole& peephole) {
@@ -179,18 +187,6 @@ bool JoinWrites(Node& node, Peephole& peephole) {
   Value* rows = peephole.AddNode(node, "Concat", updates, {{"axis", joined}});
   return peephole.ReplaceByNode(node, "ScatterND", {whole, indices, rows});
 }
-
-namespace {
-
-// True if a rotation may have made the parts: rope reads its halves as one value.
-bool MayBeHalves(const Node& concat) {
-  return std::ranges::any_of(concat.inputs(), [](const Value* part) {
-    const Node* producer = part->producer();
-    return producer && (producer->Is("Add") || producer->Is("Sub"));
-  });
-}
-
-}  // namespace
 
 bool JoinConcats(Node& node, Peephole& peephole) {
   const Shape* shape = ShapeOf(node.output(0));

@@ -9,7 +9,7 @@
 #include "pagefuse/ir/onnx/onnx_io.h"
 #include "pagefuse/ops/infer/infer.h"
 #include "pagefuse/passes/edit/graph_builder.h"
-#include "pagefuse/passes/node_pass.h"
+#include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/pass.h"
 #include "pagefuse/passes/pipeline/pipeline.h"
 #include "pagefuse/passes/rewrite/rule.h"
@@ -39,13 +39,9 @@ std::unique_ptr<pagefuse::Pass> QuotientsByRoots() {
 }
 
 // Tanh (x) as 2 * Sigmoid (2 * x) - 1, node by node.
-class TanhBySigmoid : public pagefuse::NodePass {
- public:
-  TanhBySigmoid() : NodePass("app-tanh", "Writes Tanh by Sigmoid.") {}
-
- protected:
-  absl::StatusOr<bool> Rewrite(Graph& graph, Node* node,
-                               const pagefuse::SymbolicContents&) const override {
+std::unique_ptr<pagefuse::Pass> TanhBySigmoid() {
+  const auto rewrite = [](Graph& graph, Node* node,
+                          const pagefuse::SymbolicContents&) -> absl::StatusOr<bool> {
     if (!node->Is("Tanh")) return false;
     GraphBuilder builder(graph, node, node->output(0)->name());
     Value* doubled = builder.Add("Mul", {node->input(0), builder.Float(2)});
@@ -54,8 +50,9 @@ class TanhBySigmoid : public pagefuse::NodePass {
     graph.ReplaceAllUses(node->output(0), builder.Add("Sub", {scaled, builder.Float(1)}));
     graph.EraseNode(node);
     return true;
-  }
-};
+  };
+  return pagefuse::MakeNodePass("app-tanh", "Writes Tanh by Sigmoid.", rewrite);
+}
 
 absl::Status Run(const std::string& path) {
   absl::StatusOr<Model> model = pagefuse::LoadModel(path);
@@ -64,7 +61,7 @@ absl::Status Run(const std::string& path) {
   std::vector<std::unique_ptr<pagefuse::Pass>> passes;
   passes.push_back(*pagefuse::FindPass("constant-folding"));
   passes.push_back(QuotientsByRoots());
-  passes.push_back(std::make_unique<TanhBySigmoid>());
+  passes.push_back(TanhBySigmoid());
   for (const auto& pass : passes) {
     PassContext context;
     const absl::StatusOr<bool> changed = pagefuse::RunPass(*pass, *model, context);
