@@ -25,18 +25,17 @@ double Milliseconds(Clock::time_point since) {
 }
 
 // Blocks of 16 tokens: so many that keep all rows, and as many of a window.
-std::vector<CacheGroup> Groups(int64_t tokens, int64_t window) {
-  std::vector<CacheGroup> groups = {MakeCacheGroup(CacheGroupKey::Full(), 16),
-                                    MakeCacheGroup(CacheGroupKey::Window(window), 16)};
-  for (CacheGroup& group : groups) group.num_blocks = tokens / 16;
-  return groups;
+std::vector<CacheGroup> Groups(int64_t window) {
+  return {MakeCacheGroup(CacheGroupKey::Full(), 16),
+          MakeCacheGroup(CacheGroupKey::Window(window), 16)};
 }
 
 // Requests that run to their ends, as the engine has them.
 class Load {
  public:
   Load(int64_t cache_tokens, int64_t window, const Scheduler::Options& options)
-      : cache_(Groups(cache_tokens, window), {.keeps_texts = true}), scheduler_(&cache_, options) {}
+      : cache_(Groups(window), 2 * cache_tokens / 16, {.keeps_texts = true}),
+        scheduler_(&cache_, options) {}
 
   // A prompt and how many tokens follow it.
   size_t Add(std::vector<int64_t> prompt, int64_t writes) {

@@ -54,6 +54,19 @@ absl::StatusOr<CacheLayout::CacheTensor> ReadCache(const Graph& graph, const Cac
              ", ...] or bytes [num_blocks, S], got ", value->shape()->ToString()));
 }
 
+// Of a block.
+int64_t BytesOf(const CacheLayout::CacheTensor& cache) {
+  int64_t elements = 1;
+  for (const int64_t dim : cache.block_dims) elements *= dim;
+  return elements * BitWidth(cache.dtype) / 8;
+}
+
+// Blocks begin at cache lines.
+int64_t RoundUpToLine(int64_t bytes) {
+  constexpr int64_t kLine = 64;
+  return (bytes + kLine - 1) / kLine * kLine;
+}
+
 }  // namespace
 
 absl::StatusOr<CacheLayout> CacheLayout::FromModel(const Model& model) {
@@ -77,12 +90,7 @@ absl::StatusOr<CacheLayout> CacheLayout::FromModel(const Model& model) {
 
 int64_t CacheLayout::BlockBytes(const CacheGroup& group) const {
   int64_t bytes = 0;
-  for (const std::string& name : group.caches) {
-    const CacheTensor& cache = tensors_.at(name);
-    int64_t elements = 1;
-    for (const int64_t dim : cache.block_dims) elements *= dim;
-    bytes += elements * BitWidth(cache.dtype) / 8;
-  }
+  for (const std::string& name : group.caches) bytes += BytesOf(tensors_.at(name));
   return bytes;
 }
 
@@ -124,18 +132,62 @@ int64_t CacheLayout::BlocksFor(const CacheGroup& group, const std::vector<int64_
   return blocks;
 }
 
-absl::StatusOr<std::map<std::string, Tensor>> CacheLayout::Allocate(
-    const std::vector<CacheGroup>& groups) const {
-  std::map<std::string, Tensor> tensors;
-  for (const CacheGroup& group : groups) {
+int64_t CacheLayout::PagesFor(const std::vector<int64_t>& lengths, int64_t step_tokens) const {
+  int64_t pages = 0;
+  for (const CacheGroup& group : groups_) pages += BlocksFor(group, lengths, step_tokens);
+  return pages;
+}
+
+int64_t CacheLayout::page_bytes() const {
+  int64_t bytes = 0;
+  for (const CacheGroup& group : groups_) {
+    int64_t block = 0;
+    for (const std::string& name : group.caches) {
+      if (!apart_.contains(name)) block += RoundUpToLine(BytesOf(tensors_.at(name)));
+    }
+    bytes = std::max(bytes, block);
+  }
+  return bytes;
+}
+
+int64_t CacheLayout::bytes_per_page() const {
+  int64_t bytes = page_bytes();
+  for (const std::string& name : apart_) bytes += BytesOf(tensors_.at(name));
+  return bytes;
+}
+
+int64_t CacheLayout::MostPages() const {
+  int64_t rows = 1;
+  for (const CacheGroup& group : groups_) rows = std::max(rows, group.block_size);
+  return PagePool::kMaxPages / rows;
+}
+
+absl::StatusOr<CacheLayout::CacheMemory> CacheLayout::Allocate(int64_t num_pages) const {
+  CacheMemory memory;
+  memory.page_bytes = page_bytes();
+  const auto bytes = CheckedMul(num_pages, memory.page_bytes);
+  if (!bytes) {
+    return absl::ResourceExhaustedError(
+        StrCat("expected bytes in 64 bits, got ", num_pages, " pages of ", memory.page_bytes));
+  }
+  PF_ASSIGN_OR_RETURN(memory.pages, Buffer::Allocate(*bytes));
+  for (const CacheGroup& group : groups_) {
+    int64_t offset = 0;
     for (const std::string& name : group.caches) {
       const CacheTensor& cache = tensors_.at(name);
-      std::vector<int64_t> dims = {group.num_blocks};
+      std::vector<int64_t> dims = {num_pages};
       dims.insert(dims.end(), cache.block_dims.begin(), cache.block_dims.end());
-      PF_ASSIGN_OR_RETURN(tensors[name], Tensor::Allocate(cache.dtype, std::move(dims)));
+      if (apart_.contains(name)) {
+        PF_ASSIGN_OR_RETURN(memory.tensors[name], Tensor::Allocate(cache.dtype, std::move(dims)));
+        continue;
+      }
+      PF_ASSIGN_OR_RETURN(
+          memory.tensors[name],
+          Tensor::Blocks(cache.dtype, std::move(dims), memory.pages, offset, memory.page_bytes));
+      offset += RoundUpToLine(BytesOf(cache));
     }
   }
-  return tensors;
+  return memory;
 }
 
 void CacheLayout::AddStepFeeds(const std::vector<int64_t>& input_ids, const StepMetadata& step,

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,6 +26,12 @@ namespace pagefuse {
 // JSON list of names, lists are fed zeros: token types.
 class CacheLayout {
  public:
+  // The pages, and the cache tensors by input name: views of their blocks, but for those kept apart.
+  struct CacheMemory {
+    std::shared_ptr<Buffer> pages;  // null if all are apart
+    int64_t page_bytes = 0;
+    std::map<std::string, Tensor> tensors;
+  };
   struct CacheTensor {
     DataType dtype = DataType::kUndefined;
     std::vector<int64_t> block_dims;  // without the first dim
@@ -33,7 +41,6 @@ class CacheLayout {
   // inputs.
   static absl::StatusOr<CacheLayout> FromModel(const Model& model);
 
-  // num_blocks is 0 in all of them.
   const std::vector<CacheGroup>& groups() const { return groups_; }
   // Inputs that are fed a zero for each token.
   const std::vector<std::string>& zero_inputs() const { return zero_inputs_; }
@@ -43,12 +50,25 @@ class CacheLayout {
   // That a sequence has besides, however long it is: sliding windows and states of compressors.
   int64_t bytes_per_sequence() const;
   // Blocks that sequences of these lengths need at most when they run at once with steps of at most
-  // `step_tokens`.
+  // `step_tokens`: of a group, and of all groups, each in a page.
   int64_t BlocksFor(const CacheGroup& group, const std::vector<int64_t>& lengths,
                     int64_t step_tokens) const;
-  // Zero-filled cache tensors by input name, for groups whose num_blocks are set.
-  absl::StatusOr<std::map<std::string, Tensor>> Allocate(
-      const std::vector<CacheGroup>& groups) const;
+  int64_t PagesFor(const std::vector<int64_t>& lengths, int64_t step_tokens) const;
+
+  // Caches that ops read which take dense tensors only: each has a tensor of its own, with a block for
+  // each page.
+  void KeepApart(const std::vector<std::string>& caches) {
+    apart_ = {caches.begin(), caches.end()};
+  }
+  const std::set<std::string>& apart() const { return apart_; }
+  // Of the largest block of a group, whose caches lie one behind the other.
+  int64_t page_bytes() const;
+  // What a page takes, with the blocks of caches that are kept apart.
+  int64_t bytes_per_page() const;
+  // So many can be told apart: blocks by int32 in tables, rows of all of them by int32 in lists.
+  int64_t MostPages() const;
+  // The cache: zeros, of which memory is taken as they are written.
+  absl::StatusOr<CacheMemory> Allocate(int64_t num_pages) const;
   // Adds the step's packed inputs.
   void AddStepFeeds(const std::vector<int64_t>& input_ids, const StepMetadata& step,
                     std::map<std::string, Tensor>& feeds) const;
@@ -58,6 +78,7 @@ class CacheLayout {
  private:
   std::vector<CacheGroup> groups_;
   std::map<std::string, CacheTensor> tensors_;
+  std::set<std::string> apart_;
   std::vector<std::string> inputs_;  // names of all graph inputs
   std::vector<std::string> zero_inputs_;
 };

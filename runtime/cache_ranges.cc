@@ -81,6 +81,15 @@ absl::StatusOr<float> Largest(const Tensor& cache) {
 absl::StatusOr<std::vector<CacheRange>> MeasureCacheRanges(
     PagedModel& model, const std::vector<std::vector<int64_t>>& prompts, int64_t step_tokens) {
   PF_ASSIGN_OR_RETURN(const std::vector<LayerCaches> layers, CachesOf(model.session().model()));
+  for (const LayerCaches& layer : layers) {
+    for (const std::string& name : {layer.key, layer.value}) {
+      if (model.layout().apart().contains(name)) continue;
+      return absl::FailedPreconditionError(
+          StrCat("cache \"", name,
+                 "\": expected a tensor of its own (PagedModelOptions::in_pages), got pages "
+                 "that other caches have too"));
+    }
+  }
   std::vector<CacheRange> ranges(layers.size());
   for (size_t p = 0; p < prompts.size(); ++p) {
     const std::vector<int64_t>& prompt = prompts[p];

@@ -20,7 +20,8 @@ struct CacheRange {
 
 // Runs the prompts one after the other, in steps of at most `step_tokens`, and looks at the cache
 // after each. A range a layer, in the order in which layers run. InvalidArgument if a prompt is
-// empty, or if a cache does not hold keys and values as they are. Drops what the cache held.
+// empty, or if a cache does not hold keys and values as they are; FailedPrecondition if caches lie in
+// pages, which hold rows of others too. Drops what the cache held.
 absl::StatusOr<std::vector<CacheRange>> MeasureCacheRanges(
     PagedModel& model, const std::vector<std::vector<int64_t>>& prompts, int64_t step_tokens);
 

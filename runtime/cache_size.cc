@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "pagefuse/runtime/block_pool.h"
 #include "pagefuse/runtime/drafts.h"
 #include "pagefuse/runtime/prefix_tree.h"
 
@@ -13,6 +12,8 @@ namespace {
 
 // Positions are int32.
 constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max();
+// Of all texts: more than any pages hold.
+constexpr int64_t kMostOfAll = int64_t{1} << 40;
 
 int64_t Divide(int64_t rows, int64_t block_size) { return (rows + block_size - 1) / block_size; }
 
@@ -20,7 +21,7 @@ int64_t BlocksOfGroup(const CacheLayout& layout, const CacheGroup& group, const 
                       int64_t tokens) {
   // A block at the least, and one more for the window that is open.
   const int64_t all = Divide(std::max<int64_t>(group.RowsOf(tokens), 1), group.block_size);
-  if (group.sliding_window == 0) return std::min(all, BlockPool::kMaxBlocks);
+  if (group.sliding_window == 0) return all;
   const int64_t unit = PrefixTree::UnitOf(layout.groups());
   // Windows that end at the last whole node, and one block cut at either end.
   const int64_t window = Divide(group.sliding_window + unit + Drafts::kMost, group.block_size) + 2;
@@ -30,39 +31,32 @@ int64_t BlocksOfGroup(const CacheLayout& layout, const CacheGroup& group, const 
   const int64_t most =
       size.max_sequences * window + checkpoints + Divide(size.step_tokens, group.block_size);
   const int64_t least = layout.BlocksFor(group, {tokens}, size.step_tokens);
-  // Each row is one of a token, and each sequence may have a block that is not full.
-  const int64_t rows = all + std::min(size.max_sequences, tokens);
-  return std::min(std::max(std::min(most, rows), least), BlockPool::kMaxBlocks);
+  // Each row is one of a token, and each sequence may have a block that is not full behind one that is.
+  const int64_t rows = all + std::min(size.max_sequences, all);
+  return std::max(std::min(most, rows), least);
 }
 
-double BytesOf(const CacheLayout& layout, const CacheSize& size, int64_t tokens) {
-  double bytes = 0;
+int64_t PagesOfTokens(const CacheLayout& layout, const CacheSize& size, int64_t tokens) {
+  int64_t pages = 0;
   for (const CacheGroup& group : layout.groups()) {
-    bytes += static_cast<double>(BlocksOfGroup(layout, group, size, tokens)) *
-             static_cast<double>(layout.BlockBytes(group));
+    pages += BlocksOfGroup(layout, group, size, tokens);
   }
-  return bytes;
+  return pages;
 }
 
 }  // namespace
 
-int64_t TokensOf(const CacheLayout& layout, const CacheSize& size) {
-  int64_t fits = 1;
-  for (int64_t beyond = kMostTokens; beyond - fits > 1;) {
-    const int64_t middle = fits + (beyond - fits) / 2;
-    const bool here = BytesOf(layout, size, middle) <= static_cast<double>(size.bytes);
-    (here ? fits : beyond) = middle;
+int64_t PagesOf(const CacheLayout& layout, const CacheSize& size) {
+  const int64_t most = layout.MostPages();
+  if (size.tokens > 0) {
+    return std::min(PagesOfTokens(layout, size, std::min(size.tokens, kMostOfAll)), most);
   }
-  return fits;
+  const int64_t pages = size.bytes / std::max<int64_t>(layout.bytes_per_page(), 1);
+  return std::min({pages, PagesOfTokens(layout, size, kMostTokens), most});
 }
 
-std::vector<int64_t> BlocksOf(const CacheLayout& layout, const CacheSize& size) {
-  const int64_t tokens = size.tokens > 0 ? size.tokens : TokensOf(layout, size);
-  std::vector<int64_t> blocks;
-  for (const CacheGroup& group : layout.groups()) {
-    blocks.push_back(BlocksOfGroup(layout, group, size, tokens));
-  }
-  return blocks;
+int64_t LeastPages(const CacheLayout& layout, int64_t step_tokens) {
+  return layout.PagesFor({1}, step_tokens);
 }
 
 }  // namespace pagefuse

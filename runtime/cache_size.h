@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How large the pools of an engine's cache are.
+// How many pages an engine's cache has.
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <vector>
 
 #include "pagefuse/runtime/cache_layout.h"
 
@@ -12,16 +10,17 @@ namespace pagefuse {
 
 struct CacheSize {
   int64_t tokens = 0;  // that groups without a window can hold in all; 0: what `bytes` come to
-  int64_t bytes = 0;   // of all groups
+  int64_t bytes = 0;   // of all pages
   int64_t max_sequences = 1;
   int64_t step_tokens = 1;
 };
 
-// Blocks of each group of the layout. Groups that keep last rows have what so many sequences need at
-// once and what checkpoints of texts keep, but no more than there are tokens.
-std::vector<int64_t> BlocksOf(const CacheLayout& layout, const CacheSize& size);
+// Pages for so many tokens: groups that keep last rows have what so many sequences need at once and
+// what checkpoints of texts keep, but no more than there are tokens. For so many bytes: as many as
+// they come to, and as there can be tokens.
+int64_t PagesOf(const CacheLayout& layout, const CacheSize& size);
 
-// Tokens of a cache of so many bytes, at least one.
-int64_t TokensOf(const CacheLayout& layout, const CacheSize& size);
+// A block of each group for a token: without these nothing runs.
+int64_t LeastPages(const CacheLayout& layout, int64_t step_tokens);
 
 }  // namespace pagefuse

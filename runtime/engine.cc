@@ -100,28 +100,28 @@ absl::Status Engine::Impl::MakeCache() {
   const MemoryBudget& memory = *model->session().memory();
   auto bytes =
       static_cast<int64_t>(kShareOfMemory * static_cast<double>(memory.limit() - memory.used()));
-  absl::Status made = MakeCacheOf(bytes);
+  const absl::Status first = MakeCacheOf(bytes);
+  absl::Status made = first;
   while (absl::IsResourceExhausted(made) && bytes > kLeast) made = MakeCacheOf(bytes /= 2);
-  return made;
+  return made.ok() ? made : first;
 }
 
 absl::Status Engine::Impl::MakeCacheOf(int64_t bytes) {
-  const std::vector<int64_t> blocks =
-      BlocksOf(model->layout(), {.tokens = options.cache_tokens,
-                                 .bytes = bytes,
-                                 .max_sequences = max_sequences,
-                                 .step_tokens = options.max_tokens_per_step});
-  int64_t needed = 0;
-  for (size_t g = 0; g < blocks.size(); ++g) {
-    needed += blocks[g] * model->layout().BlockBytes(model->layout().groups()[g]);
+  const int64_t pages = PagesOf(model->layout(), {.tokens = options.cache_tokens,
+                                                  .bytes = bytes,
+                                                  .max_sequences = max_sequences,
+                                                  .step_tokens = options.max_tokens_per_step});
+  const int64_t least = LeastPages(model->layout(), options.max_tokens_per_step);
+  if (pages < least) {
+    const int64_t page = model->layout().bytes_per_page();
+    const std::string room = StrCat("expected ", least * page, " or more, a page of ", page,
+                                    " for each group, got ", bytes);
+    return options.cache_bytes > 0
+               ? absl::InvalidArgumentError(StrCat("engine: cache_bytes: ", room))
+               : absl::ResourceExhaustedError(StrCat("the cache: bytes of memory: ", room));
   }
-  if (options.cache_bytes > 0 && needed > options.cache_bytes) {
-    return absl::InvalidArgumentError(StrCat("engine: cache_bytes: expected ", needed,
-                                             " or more, a block of each group, got ",
-                                             options.cache_bytes));
-  }
-  PF_RETURN_IF_ERROR(model->ReserveBlocks(
-      blocks, {.keep = Drafts::kMost, .keeps_texts = options.prefix_reuse != PrefixReuse::kOff}));
+  PF_RETURN_IF_ERROR(model->ReservePages(
+      pages, {.keep = Drafts::kMost, .keeps_texts = options.prefix_reuse != PrefixReuse::kOff}));
   scheduler = std::make_unique<Scheduler>(
       &model->cache(), Scheduler::Options{.max_tokens_per_step = options.max_tokens_per_step,
                                           .max_sequences = max_sequences,
@@ -195,7 +195,9 @@ bool Engine::Runs(int64_t token) const { return impl_->model->Runs(token); }
 bool Engine::runs_all_tokens() const { return impl_->model->runs_all_tokens(); }
 int64_t Engine::NextThatRuns(int64_t token) const { return impl_->model->NextThatRuns(token); }
 
-std::optional<int64_t> Engine::capacity() const { return impl_->model->Capacity(); }
+std::optional<int64_t> Engine::capacity() const {
+  return impl_->model->Capacity(impl_->options.max_tokens_per_step);
+}
 
 const Session& Engine::session() const { return impl_->model->session(); }
 const PagedCache& Engine::cache() const { return impl_->model->cache(); }

@@ -80,7 +80,7 @@ struct EngineStats {
   double decode_seconds = 0;
   int64_t cache_bytes_per_token = 0;     // by which a sequence grows with each, scales included
   int64_t cache_bytes_per_sequence = 0;  // besides: of windows and states, which do not grow
-  int64_t peak_blocks = 0;
+  int64_t peak_pages = 0;                // that sequences held at one time
 };
 
 using RequestId = int64_t;

@@ -201,7 +201,7 @@ absl::StatusOr<Tensor> Engine::Impl::RunStep(const Scheduler::Step& step) {
   (decode ? stats.decode_seconds : stats.prefill_seconds) += seconds;
   if (!decode) read_tokens_per_second = static_cast<double>(tokens) / std::max(seconds, 1e-9);
   (decode ? stats.decode_tokens : stats.prefill_tokens) += tokens;
-  stats.peak_blocks = std::max(stats.peak_blocks, model->cache().blocks_in_use());
+  stats.peak_pages = std::max(stats.peak_pages, model->cache().pool().num_held());
   if (options.on_step) {
     stopped = options.on_step({&model->session(), decode, tokens, step_shared, start, seconds});
     PF_RETURN_IF_ERROR(stopped);

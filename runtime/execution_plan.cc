@@ -238,6 +238,43 @@ class Planner {
 
 }  // namespace
 
+namespace {
+
+// Whether the step has a kernel that takes each of these inputs in blocks, and updates them where they
+// are.
+bool TakesBlocks(const PlannedStep& step, const std::vector<bool>& in_blocks) {
+  const auto holds = [&](int value) { return value >= 0 && in_blocks[value]; };
+  if (std::ranges::any_of(step.captures, holds)) return false;
+  for (size_t in = 0; in < step.inputs.size(); ++in) {
+    if (!holds(step.inputs[in])) continue;
+    const std::vector<Port>& ports = step.op->inputs();
+    if (step.kernel == nullptr || in >= ports.size() || !ports[in].in_blocks) return false;
+  }
+  return std::ranges::none_of(step.op->aliases(), [&](const std::pair<int, int>& alias) {
+    const auto [out, in] = alias;
+    const bool updates = out < static_cast<int>(step.outputs.size()) && step.outputs[out] >= 0 &&
+                         in < static_cast<int>(step.inputs.size()) && holds(step.inputs[in]);
+    return updates && step.shares_input[out] != in;
+  });
+}
+
+}  // namespace
+
+bool TakesBlocks(const ExecutionPlan& plan, int input) {
+  std::vector<bool> in_blocks(plan.values.size());
+  in_blocks[plan.inputs[input]] = true;
+  for (const PlannedStep& step : plan.steps) {
+    if (!TakesBlocks(step, in_blocks)) return false;
+    for (size_t out = 0; out < step.outputs.size(); ++out) {
+      const int in = step.shares_input[out];
+      if (step.outputs[out] >= 0 && in >= 0 && in_blocks[step.inputs[in]]) {
+        in_blocks[step.outputs[out]] = true;
+      }
+    }
+  }
+  return true;
+}
+
 absl::StatusOr<ExecutionPlan> MakePlan(Model& model, const PlanOptions& options) {
   PF_ASSIGN_OR_RETURN(ExecutionPlan plan, Planner(model, options).Run(*model.graph, {}));
   PF_RETURN_IF_ERROR(PackConstants(plan));

@@ -79,6 +79,10 @@ struct PlanOptions {
   Allocator* allocator = &HostAllocator();               // of the device's memory
 };
 
+// True if a graph input may come in blocks that do not lie one behind the other: each step that reads
+// it, or the output in its memory, has a kernel that takes them so (PortSpec::InBlocks).
+bool TakesBlocks(const ExecutionPlan& plan, int input);
+
 // Plans the model's main graph, whose types and shapes are inferred, and takes over the constants
 // that kernels pack (pack_constants.h). Unimplemented naming the first node that nothing can compute.
 absl::StatusOr<ExecutionPlan> MakePlan(Model& model, const PlanOptions& options);

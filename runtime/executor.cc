@@ -53,6 +53,9 @@ Executor::Executor(ExecutionPlan plan, const RunLimits& limits)
     calls_.emplace_back(step);
     calls_.back().args.scratch = &scratch_;
   }
+  for (int i = 0; i < static_cast<int>(plan_.inputs.size()); ++i) {
+    takes_blocks_.push_back(TakesBlocks(plan_, i));
+  }
   output_positions_.assign(plan_.values.size(), -1);
   for (int i = static_cast<int>(plan_.outputs.size()) - 1; i >= 0; --i) {
     output_positions_[plan_.outputs[i]] = i;
@@ -89,6 +92,11 @@ absl::StatusOr<std::vector<Tensor>> Executor::Run(const std::vector<Tensor>& fee
   values_.BeginRun();
   for (size_t i = 0; i < feeds.size(); ++i) {
     const int input = plan_.inputs[i];
+    if (feeds[i].block_stride() > 0 && !takes_blocks_[i]) {
+      return absl::InvalidArgumentError(StrCat(
+          "input \"", plan_.values[input].value->name(), "\": expected a dense tensor, got blocks ",
+          feeds[i].block_stride(), " bytes apart, which not all nodes take that read it"));
+    }
     const Tensor* initializer = plan_.values[input].value->initializer();
     values_.Set(input, feeds[i].defined() || initializer == nullptr ? feeds[i] : *initializer);
     owners_[input] = feeds[i];

@@ -36,6 +36,8 @@ absl::Status Executor::PlaceOutput(const PlannedStep& step, int out, TensorArg& 
   } else {
     const int input = step.inputs[in];
     output.data = values_[input].data;
+    output.block_stride = values_[input].block_stride;
+    values_.SetStride(index, output.block_stride);
     // Of the arena nobody else may have a part.
     if (plan_.values[index].placement != Placement::kArena) owners_[index] = owners_[input];
     if (step.must_alias[out] && plan_.values[index].placement == Placement::kExternal &&

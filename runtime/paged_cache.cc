@@ -25,14 +25,12 @@ int64_t LengthAfter(int64_t length, int64_t num_tokens) {
 
 }  // namespace
 
-PagedCache::PagedCache(std::vector<CacheGroup> groups) : PagedCache(std::move(groups), Options()) {}
+PagedCache::PagedCache(std::vector<CacheGroup> groups, int64_t num_pages)
+    : PagedCache(std::move(groups), num_pages, Options()) {}
 
-PagedCache::PagedCache(std::vector<CacheGroup> groups, const Options& options)
-    : groups_(std::move(groups)), options_(options) {
-  for (const CacheGroup& group : groups_) {
-    pools_.emplace_back(BlockPool::Options{.num_blocks = group.num_blocks});
-  }
-  if (options_.keeps_texts) tree_ = std::make_unique<PrefixTree>(groups_, &pools_, options_.tree);
+PagedCache::PagedCache(std::vector<CacheGroup> groups, int64_t num_pages, const Options& options)
+    : groups_(std::move(groups)), options_(options), pool_({.num_pages = num_pages}) {
+  if (options_.keeps_texts) tree_ = std::make_unique<PrefixTree>(groups_, &pool_, options_.tree);
 }
 
 SequenceId PagedCache::AddSequence() {
@@ -53,7 +51,7 @@ SequenceId PagedCache::AddSequence(const PrefixTree::Hit& hit) {
     std::vector<int32_t>& blocks = sequence.blocks[g];
     blocks = tree_->Blocks(static_cast<int>(g), hit.node);
     for (const int32_t block : blocks) {
-      if (block >= 0) pools_[g].AddReference(block);
+      if (block >= 0) pool_.AddReference(block);
     }
     const auto first = std::ranges::find_if(blocks, [](int32_t block) { return block >= 0; });
     sequence.freed[g] = first - blocks.begin();
@@ -67,7 +65,7 @@ absl::StatusOr<SequenceId> PagedCache::Fork(SequenceId parent) {
   const Sequence copy = it->second;
   for (size_t g = 0; g < groups_.size(); ++g) {
     for (int32_t block : copy.blocks[g]) {
-      if (block >= 0) pools_[g].AddReference(block);
+      if (block >= 0) pool_.AddReference(block);
     }
   }
   if (tree_) tree_->Hold(copy.published);
@@ -80,15 +78,6 @@ bool PagedCache::HoldsRows(int group, const Sequence& sequence, int64_t length) 
   const int64_t first = groups_[group].FirstNeeded(length);
   if (first >= groups_[group].RowsOf(length)) return true;
   return first / groups_[group].block_size >= sequence.freed[group];
-}
-
-bool PagedCache::Holds(SequenceId sequence, int64_t length) const {
-  const auto it = sequences_.find(sequence);
-  if (it == sequences_.end() || length < 0 || length > it->second.length) return false;
-  for (int g = 0; g < static_cast<int>(groups_.size()); ++g) {
-    if (!HoldsRows(g, it->second, length)) return false;
-  }
-  return true;
 }
 
 absl::Status PagedCache::CheckHeld(SequenceId sequence, int64_t length) const {
@@ -107,13 +96,6 @@ absl::Status PagedCache::CheckHeld(SequenceId sequence, int64_t length) const {
         "\", got rows from ", it->second.freed[g] * groups_[g].block_size, " on"));
   }
   return absl::OkStatus();
-}
-
-absl::StatusOr<SequenceId> PagedCache::ForkAt(SequenceId parent, int64_t length) {
-  PF_RETURN_IF_ERROR(CheckHeld(parent, length));
-  PF_ASSIGN_OR_RETURN(const SequenceId fork, Fork(parent));
-  PF_RETURN_IF_ERROR(Return(fork, length));
-  return fork;
 }
 
 absl::Status PagedCache::Return(SequenceId sequence, int64_t length) {
@@ -140,7 +122,7 @@ void PagedCache::ReturnRows(int group, Sequence& sequence, int64_t length) {
   // Where the block of the next row is freed, it takes a new one.
   if (rows % block_size != 0 && count > 0 && blocks[count - 1] < 0) --count;
   for (auto i = static_cast<size_t>(count); i < blocks.size(); ++i) {
-    if (blocks[i] >= 0) pools_[group].Release(blocks[i]);
+    if (blocks[i] >= 0) pool_.Release(blocks[i]);
   }
   blocks.resize(static_cast<size_t>(count));
   sequence.freed[group] = std::min(sequence.freed[group], count);
@@ -151,7 +133,7 @@ void PagedCache::Remove(SequenceId sequence) {
   if (it == sequences_.end()) return;
   for (size_t g = 0; g < groups_.size(); ++g) {
     for (int32_t block : it->second.blocks[g]) {
-      if (block >= 0) pools_[g].Release(block);
+      if (block >= 0) pool_.Release(block);
     }
   }
   if (tree_) tree_->Release(it->second.published);
@@ -170,8 +152,7 @@ int64_t PagedCache::NewBlocks(int group, const Sequence& sequence, int64_t num_t
   const int64_t rows = layers.RowsOf(LengthAfter(sequence.length, num_tokens));
   if (rows == layers.RowsOf(sequence.length)) return 0;
   const auto have = static_cast<int64_t>(sequence.blocks[group].size());
-  return std::clamp<int64_t>(BlocksFor(rows, layers.block_size) - have, 0,
-                             pools_[group].num_blocks() + 1);
+  return std::clamp<int64_t>(BlocksFor(rows, layers.block_size) - have, 0, pool_.num_pages() + 1);
 }
 
 // The block that gets the first new row, if the sequence shares it with others; else -1.
@@ -184,15 +165,14 @@ int32_t PagedCache::SharedTail(int group, const Sequence& sequence, int64_t num_
       first >= static_cast<int64_t>(blocks.size()) || blocks[first] < 0) {
     return -1;
   }
-  const BlockPool& pool = pools_[group];
-  const bool shared = pool.references(blocks[first]) > 1 || pool.kept(blocks[first]);
+  const bool shared = pool_.references(blocks[first]) > 1 || pool_.kept(blocks[first]);
   return shared ? blocks[first] : -1;
 }
 
-// Of a shared block, for so many sequences that write to it: each gets one of its own, but for one
+// Of a shared page, for so many sequences that write to it: each gets one of its own, but for one
 // that nobody shares it with any more.
-int64_t PagedCache::Room::Copies(int group, int32_t shared, int writers) const {
-  const BlockPool& pool = cache_.pools_[group];
+int64_t PagedCache::Room::Copies(int32_t shared, int writers) const {
+  const PagePool& pool = cache_.pool_;
   if (shared < 0 || writers == 0) return 0;
   return pool.kept(shared) ? writers : std::min(writers, pool.references(shared) - 1);
 }
@@ -200,21 +180,20 @@ int64_t PagedCache::Room::Copies(int group, int32_t shared, int writers) const {
 bool PagedCache::Room::Take(const StepEntry& entry) {
   const auto it = cache_.sequences_.find(entry.sequence);
   if (it == cache_.sequences_.end()) return false;
-  const auto count = static_cast<int>(cache_.groups_.size());
-  absl::InlinedVector<int64_t, 8> needed(count);
-  absl::InlinedVector<int32_t, 8> shared(count);
-  for (int g = 0; g < count; ++g) {
-    shared[g] = cache_.SharedTail(g, it->second, entry.num_tokens);
-    const auto writer = writers_[g].find(shared[g]);
-    const int writers = writer == writers_[g].end() ? 0 : writer->second;
-    needed[g] = cache_.NewBlocks(g, it->second, entry.num_tokens) +
-                Copies(g, shared[g], writers + 1) - Copies(g, shared[g], writers);
-    if (taken_[g] + needed[g] > cache_.Available(g)) return false;
+  absl::InlinedVector<int32_t, 16> shared;
+  int64_t taken = taken_;
+  for (int g = 0; g < static_cast<int>(cache_.groups_.size()); ++g) {
+    taken += cache_.NewBlocks(g, it->second, entry.num_tokens);
+    const int32_t tail = cache_.SharedTail(g, it->second, entry.num_tokens);
+    if (tail < 0) continue;
+    const auto writer = writers_.find(tail);
+    const int writers = writer == writers_.end() ? 0 : writer->second;
+    taken += Copies(tail, writers + 1) - Copies(tail, writers);
+    shared.push_back(tail);
   }
-  for (int g = 0; g < count; ++g) {
-    taken_[g] += needed[g];
-    if (shared[g] >= 0) ++writers_[g][shared[g]];
-  }
+  if (taken > cache_.Available()) return false;
+  taken_ = taken;
+  for (const int32_t page : shared) ++writers_[page];
   return true;
 }
 
@@ -223,15 +202,21 @@ bool PagedCache::CanAppend(const std::vector<StepEntry>& entries) const {
   return std::ranges::all_of(entries, [&](const StepEntry& entry) { return room.Take(entry); });
 }
 
-int64_t PagedCache::BlocksToGrow(int group, SequenceId sequence, int64_t length,
+int64_t PagedCache::PagesToGrow(SequenceId sequence, int64_t length, int64_t step_tokens) const {
+  const auto it = sequences_.find(sequence);
+  if (it == sequences_.end()) return 0;
+  int64_t pages = 0;
+  for (int g = 0; g < static_cast<int>(groups_.size()); ++g) {
+    pages += BlocksToGrow(g, it->second, length, step_tokens);
+  }
+  return pages;
+}
+
+int64_t PagedCache::BlocksToGrow(int group, const Sequence& sequence, int64_t length,
                                  int64_t step_tokens) const {
   const CacheGroup& layers = groups_[group];
-  const auto it = sequences_.find(sequence);
-  int64_t held = 0, freed = 0;
-  if (it != sequences_.end()) {
-    held = static_cast<int64_t>(it->second.blocks[group].size());
-    freed = it->second.freed[group];
-  }
+  const auto held = static_cast<int64_t>(sequence.blocks[group].size());
+  const int64_t freed = sequence.freed[group];
   const int64_t needed = BlocksFor(layers.RowsOf(length), layers.block_size) - held;
   if (layers.sliding_window == 0) return std::max<int64_t>(needed, 0);
   // The window, the step's own tokens, and one block cut at either end.
@@ -255,7 +240,7 @@ absl::Status PagedCache::CheckEntries(const std::vector<StepEntry>& entries) con
     }
   }
   if (!CanAppend(entries)) {
-    return absl::ResourceExhaustedError("not enough free cache blocks for the step");
+    return absl::ResourceExhaustedError("not enough free cache pages for the step");
   }
   return absl::OkStatus();
 }
@@ -312,9 +297,9 @@ absl::StatusOr<StepMetadata> PagedCache::Reserve(const std::vector<StepEntry>& e
 }
 
 // Some there is, or can be: CheckEntries counted them.
-int32_t PagedCache::TakeBlock(int group) {
-  if (tree_ && pools_[group].num_free() == 0) PF_CHECK(tree_->Evict(group));
-  return *pools_[group].Allocate();
+int32_t PagedCache::TakePage() {
+  if (tree_ && pool_.num_free() == 0) PF_CHECK(tree_->Evict());
+  return *pool_.Allocate();
 }
 
 void PagedCache::TakeBlocks(int group, Sequence& sequence, int64_t num_tokens) {
@@ -322,15 +307,14 @@ void PagedCache::TakeBlocks(int group, Sequence& sequence, int64_t num_tokens) {
   const int64_t rows = layers.RowsOf(sequence.length + num_tokens);
   if (rows == layers.RowsOf(sequence.length)) return;
   std::vector<int32_t>& blocks = sequence.blocks[group];
-  BlockPool& pool = pools_[group];
   if (const int32_t shared = SharedTail(group, sequence, num_tokens); shared >= 0) {
-    const int32_t copy = TakeBlock(group);
+    const int32_t copy = TakePage();
     copies_.push_back({group, shared, copy});
-    pool.Release(shared);
+    pool_.Release(shared);
     blocks[layers.RowsOf(sequence.length) / layers.block_size] = copy;
   }
   const int64_t end = BlocksFor(rows, layers.block_size);
-  while (static_cast<int64_t>(blocks.size()) < end) blocks.push_back(TakeBlock(group));
+  while (static_cast<int64_t>(blocks.size()) < end) blocks.push_back(TakePage());
 }
 
 void PagedCache::MapSlots(int group, const Sequence& sequence, int64_t num_tokens,
@@ -378,7 +362,7 @@ void PagedCache::FreeBehindWindow(Sequence& sequence) {
     std::vector<int32_t>& blocks = sequence.blocks[g];
     const int64_t end = std::min<int64_t>(keep, static_cast<int64_t>(blocks.size()));
     for (int64_t i = sequence.freed[g]; i < end; ++i) {
-      pools_[g].Release(blocks[i]);
+      pool_.Release(blocks[i]);
       blocks[i] = -1;
     }
     sequence.freed[g] = std::max(sequence.freed[g], end);
@@ -406,33 +390,24 @@ void PagedCache::MakeCheckpoint(SequenceId sequence, int64_t length) {
   if (tree_->LengthOf(node) == length) tree_->MakeCheckpoint(node, it->second.blocks);
 }
 
-int64_t PagedCache::blocks_in_use() const {
-  int64_t held = 0;
-  for (const BlockPool& pool : pools_) held += pool.num_held();
-  return held;
-}
-
 absl::Status PagedCache::CheckAccounts() const {
   if (tree_) PF_RETURN_IF_ERROR(tree_->CheckAccounts());
-  for (size_t g = 0; g < groups_.size(); ++g) {
-    PF_RETURN_IF_ERROR(pools_[g].CheckAccounts());
-    absl::flat_hash_map<int32_t, int32_t> holders;
-    for (const auto& [id, sequence] : sequences_) {
-      for (const int32_t block : sequence.blocks[g]) holders[block] += block >= 0 ? 1 : 0;
+  PF_RETURN_IF_ERROR(pool_.CheckAccounts());
+  absl::flat_hash_map<int32_t, int32_t> holders;
+  for (const auto& [id, sequence] : sequences_) {
+    for (const std::vector<int32_t>& blocks : sequence.blocks) {
+      for (const int32_t page : blocks) holders[page] += page >= 0 ? 1 : 0;
     }
-    holders.erase(-1);
-    for (const auto& [block, count] : holders) {
-      if (count == pools_[g].references(block)) continue;
-      return absl::InternalError(absl::StrCat("group ", groups_[g].name, ": block ", block, " has ",
-                                              count, " holders, the pool counts ",
-                                              pools_[g].references(block)));
-    }
-    if (static_cast<int64_t>(holders.size()) == pools_[g].num_held()) continue;
-    return absl::InternalError(absl::StrCat("group ", groups_[g].name, ": sequences hold ",
-                                            holders.size(), " blocks, the pool counts ",
-                                            pools_[g].num_held()));
   }
-  return absl::OkStatus();
+  holders.erase(-1);
+  for (const auto& [page, count] : holders) {
+    if (count == pool_.references(page)) continue;
+    return absl::InternalError(absl::StrCat("page ", page, " has ", count,
+                                            " holders, the pool counts ", pool_.references(page)));
+  }
+  if (static_cast<int64_t>(holders.size()) == pool_.num_held()) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("sequences hold ", holders.size(),
+                                          " pages, the pool counts ", pool_.num_held()));
 }
 
 }  // namespace pagefuse

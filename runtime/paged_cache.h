@@ -14,7 +14,7 @@
 
 #include "pagefuse/ir/tensor/tensor.h"
 #include "pagefuse/ops/cache/cache_groups.h"
-#include "pagefuse/runtime/block_pool.h"
+#include "pagefuse/runtime/page_pool.h"
 #include "pagefuse/runtime/prefix_tree.h"
 
 namespace pagefuse {
@@ -67,8 +67,9 @@ class PagedCache {
     bool keeps_texts = false;
     PrefixTree::Options tree = {};
   };
-  explicit PagedCache(std::vector<CacheGroup> groups);
-  PagedCache(std::vector<CacheGroup> groups, const Options& options);
+  // `num_pages` for the blocks of all groups, whichever need them.
+  PagedCache(std::vector<CacheGroup> groups, int64_t num_pages);
+  PagedCache(std::vector<CacheGroup> groups, int64_t num_pages, const Options& options);
 
   SequenceId AddSequence();
   // A sequence that begins with what was found in tree().
@@ -77,16 +78,12 @@ class PagedCache {
   // TakeCopies).
   absl::StatusOr<SequenceId> Fork(SequenceId parent);
 
-  // Whether the sequence holds all that tokens from position `length` on read of those before: the
-  // last window - 1 rows of a window; of a compressor's state the rows of the window that is open
-  // there, and where windows overlap those of the one before it. So it is for every length that
-  // the sequence never exceeded by more than `keep`. Where it is a multiple of all ratios and of
-  // the tokens of blocks, no block is copied; compressed rows behind it are written again.
-  bool Holds(SequenceId sequence, int64_t length) const;
-  // A sequence that shares the first `length` tokens with `parent`. FailedPrecondition if the
-  // parent does not hold them.
-  absl::StatusOr<SequenceId> ForkAt(SequenceId parent, int64_t length);
-  // Takes tokens back, down to the first `length`. FailedPrecondition as ForkAt.
+  // Takes tokens back, down to the first `length`. FailedPrecondition if the sequence does not hold all
+  // that tokens from there on read of those before: the last window - 1 rows of a window; of a
+  // compressor's state the rows of the window that is open there, and where windows overlap those of
+  // the one before it. It holds them for every length that it never exceeded by more than `keep`.
+  // Where that is a multiple of all ratios and of the tokens of blocks, no block is copied;
+  // compressed rows behind it are written again.
   absl::Status Return(SequenceId sequence, int64_t length);
   // Frees everything that only this sequence holds.
   void Remove(SequenceId sequence);
@@ -96,26 +93,24 @@ class PagedCache {
   // as free: it goes when the step is reserved.
   class Room {
    public:
-    explicit Room(const PagedCache& cache) : cache_(cache), writers_(cache.groups_.size()) {
-      taken_.resize(cache.groups_.size());
-    }
+    explicit Room(const PagedCache& cache) : cache_(cache) {}
     // Whether the entry's new tokens can be given slots beside those before it, which are then taken.
     bool Take(const StepEntry& entry);
 
    private:
-    int64_t Copies(int group, int32_t shared, int writers) const;
+    int64_t Copies(int32_t shared, int writers) const;
 
     const PagedCache& cache_;
-    std::vector<int64_t> taken_;                              // by group
-    std::vector<absl::flat_hash_map<int32_t, int>> writers_;  // of shared blocks, by group
+    int64_t taken_ = 0;                          // pages
+    absl::flat_hash_map<int32_t, int> writers_;  // of shared pages
   };
   // True if the entries' new tokens can all be given slots now.
   bool CanAppend(const std::vector<StepEntry>& entries) const;
-  // Blocks that the group can give.
-  int64_t Available(int group) const { return pools_[group].num_free() + pools_[group].num_kept(); }
-  // Blocks that a sequence needs besides its own to come to `length`, at most, in steps of
+  // Pages that can be given.
+  int64_t Available() const { return pool_.num_free() + pool_.num_kept(); }
+  // Pages that a sequence needs besides its own to come to `length`, at most, in steps of
   // `step_tokens`.
-  int64_t BlocksToGrow(int group, SequenceId sequence, int64_t length, int64_t step_tokens) const;
+  int64_t PagesToGrow(SequenceId sequence, int64_t length, int64_t step_tokens) const;
 
   // Gives slots to the new tokens and advances lengths; rows behind windows stay. ResourceExhausted,
   // nothing changed, if blocks run out; NotFound for an unknown sequence.
@@ -127,8 +122,8 @@ class PagedCache {
   // Reserve and Commit.
   absl::StatusOr<StepMetadata> Append(const std::vector<StepEntry>& entries);
 
-  // Block copies (group, from, to) that the caller must make in every cache tensor of the group
-  // before the step runs.
+  // Copies of pages (from, to), each with a block of the group, that the caller must make before the
+  // step runs.
   struct Copy {
     int group;
     int32_t from, to;
@@ -146,10 +141,9 @@ class PagedCache {
   void MakeCheckpoint(SequenceId sequence, int64_t length);
 
   const std::vector<CacheGroup>& groups() const { return groups_; }
-  const BlockPool& pool(int group) const { return pools_[group]; }
-  // Blocks that sequences hold over all groups: zero when no sequence is left.
-  int64_t blocks_in_use() const;
-  // Internal unless every block is free, held or kept as sequences and tree say. O(blocks).
+  // Its num_held is zero when no sequence is left.
+  const PagePool& pool() const { return pool_; }
+  // Internal unless every page is free, held or kept as sequences and tree say. O(pages).
   absl::Status CheckAccounts() const;
 
  private:
@@ -167,10 +161,12 @@ class PagedCache {
   absl::Status CheckHeld(SequenceId sequence, int64_t length) const;
   void ReturnRows(int group, Sequence& sequence, int64_t length);
   void ReturnTo(Sequence& sequence, int64_t length);
+  int64_t BlocksToGrow(int group, const Sequence& sequence, int64_t length,
+                       int64_t step_tokens) const;
   int64_t NewBlocks(int group, const Sequence& sequence, int64_t num_tokens) const;
   int32_t SharedTail(int group, const Sequence& sequence, int64_t num_tokens) const;
   absl::Status CheckEntries(const std::vector<StepEntry>& entries) const;
-  int32_t TakeBlock(int group);
+  int32_t TakePage();
   void TakeBlocks(int group, Sequence& sequence, int64_t num_tokens);
   void MapSlots(int group, const Sequence& sequence, int64_t num_tokens,
                 std::vector<int64_t>& slots) const;
@@ -179,7 +175,7 @@ class PagedCache {
 
   std::vector<CacheGroup> groups_;
   Options options_;
-  std::vector<BlockPool> pools_;
+  PagePool pool_;
   std::unique_ptr<PrefixTree> tree_;
   absl::flat_hash_map<SequenceId, Sequence> sequences_;
   std::vector<Copy> copies_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -55,6 +56,7 @@ PipelineOptions PagedPipeline(const PagedModelOptions& options) {
   if (options.kv_cache) pipeline.options["kv_cache"] = *options.kv_cache;
   if (options.block_size) pipeline.options["block_size"] = StrCat(*options.block_size);
   if (options.all_logits) pipeline.options["logits"] = "all";
+  if (options.in_pages) pipeline.options["cache_pages"] = "on";
   return pipeline;
 }
 
@@ -83,20 +85,27 @@ absl::StatusOr<std::unique_ptr<PagedModel>> PagedModel::Create(Model model,
   const Value* rows = paged->session_->model().graph->FindValue(kLogitRows);
   paged->takes_rows_ = rows != nullptr && rows->is_input();
   paged->vocabulary_ = logits->shape()->back(0).constant().value_or(0);
+  std::vector<std::string> apart;
+  for (const CacheGroup& group : paged->layout_.groups()) {
+    for (const std::string& name : group.caches) {
+      if (!options.in_pages || !paged->session_->TakesBlocks(name)) apart.push_back(name);
+    }
+  }
+  paged->layout_.KeepApart(apart);
   PF_RETURN_IF_ERROR(paged->Reserve({}, 0));
   return paged;
 }
 
-std::optional<int64_t> PagedModel::Capacity() const {
-  std::optional<int64_t> least;
-  for (const CacheGroup& group : cache_->groups()) {
-    if (group.sliding_window > 0) continue;
-    // The tokens of a window that is still open have no row yet.
-    const int64_t rows = group.num_blocks * group.block_size;
-    const int64_t tokens = (rows + 1) * group.tokens_per_row() - 1;
-    least = std::min(least.value_or(tokens), tokens);
+std::optional<int64_t> PagedModel::Capacity(int64_t step_tokens) const {
+  const auto grows = [](const CacheGroup& group) { return group.sliding_window == 0; };
+  if (std::ranges::none_of(layout_.groups(), grows)) return std::nullopt;
+  int64_t fits = 0;
+  for (int64_t beyond = std::numeric_limits<int32_t>::max(); beyond - fits > 1;) {
+    const int64_t middle = fits + (beyond - fits) / 2;
+    const int64_t pages = layout_.PagesFor({middle}, step_tokens);
+    (pages <= cache_->pool().num_pages() ? fits : beyond) = middle;
   }
-  return least;
+  return fits;
 }
 
 absl::Status PagedModel::CheckLength(int64_t tokens) const {
@@ -107,27 +116,13 @@ absl::Status PagedModel::CheckLength(int64_t tokens) const {
              "run as it was exported, without options of pages"));
 }
 
-// Empty where it fits.
-std::string PagedModel::WhyNoRoom(int64_t tokens, int64_t step_tokens) const {
-  for (const CacheGroup& group : cache_->groups()) {
-    const int64_t needed = layout_.BlocksFor(group, {tokens}, step_tokens);
-    if (needed <= group.num_blocks) continue;
-    return StrCat("needs ", needed, " blocks of ", layout_.BlockBytes(group), " bytes at ", tokens,
-                  " tokens, the cache has ", group.num_blocks);
-  }
-  return "";
-}
-
 absl::Status PagedModel::CheckRoom(int64_t tokens, int64_t step_tokens) const {
-  const std::string why = WhyNoRoom(tokens, step_tokens);
-  if (why.empty()) return absl::OkStatus();
-  int64_t fits = 0;
-  for (int64_t beyond = tokens; beyond - fits > 1;) {
-    const int64_t middle = fits + (beyond - fits) / 2;
-    (WhyNoRoom(middle, step_tokens).empty() ? fits : beyond) = middle;
-  }
+  const int64_t needed = layout_.PagesFor({tokens}, step_tokens);
+  if (needed <= cache_->pool().num_pages()) return absl::OkStatus();
   return absl::ResourceExhaustedError(
-      StrCat("prompt and max_new_tokens: ", why, ": at most ", fits, " tokens"));
+      StrCat("prompt and max_new_tokens: needs ", needed, " pages of ", layout_.bytes_per_page(),
+             " bytes at ", tokens, " tokens, the cache has ", cache_->pool().num_pages(),
+             ": at most ", Capacity(step_tokens).value_or(0), " tokens"));
 }
 
 absl::Status PagedModel::CheckTokens(std::span<const int64_t> tokens) const {
@@ -147,43 +142,38 @@ int64_t PagedModel::NextThatRuns(int64_t token) const {
 }
 
 absl::Status PagedModel::Reserve(const std::vector<int64_t>& lengths, int64_t step_tokens) {
-  std::vector<int64_t> blocks;
-  for (const CacheGroup& group : layout_.groups()) {
-    blocks.push_back(layout_.BlocksFor(group, lengths, step_tokens));
-  }
-  return ReserveBlocks(blocks, {});
+  return ReservePages(layout_.PagesFor(lengths, step_tokens));
 }
 
-absl::Status PagedModel::ReserveBlocks(const std::vector<int64_t>& blocks,
-                                       const PagedCache::Options& options) {
-  std::vector<CacheGroup> groups = layout_.groups();
-  for (size_t g = 0; g < groups.size(); ++g) {
-    groups[g].num_blocks = blocks[g];
-    if (blocks[g] <= BlockPool::kMaxBlocks) continue;
-    return absl::ResourceExhaustedError(StrCat("cache group \"", groups[g].name, "\": ", blocks[g],
-                                               " blocks, at most ", BlockPool::kMaxBlocks,
-                                               " are possible"));
+absl::Status PagedModel::ReservePages(int64_t pages, const PagedCache::Options& options) {
+  if (pages > layout_.MostPages()) {
+    return absl::ResourceExhaustedError(
+        StrCat("the cache: expected ", layout_.MostPages(), " pages at most, got ", pages));
   }
   const MemoryBudgetScope scope(session_->memory());
-  tensors_.clear();  // the old cache goes before the new one comes
-  auto tensors = layout_.Allocate(groups);
-  if (!tensors.ok()) {
-    cache_ = std::make_unique<PagedCache>(std::vector<CacheGroup>());
-    return absl::Status(tensors.status().code(),
-                        StrCat("the cache: ", StdView(tensors.status().message())));
+  memory_ = {};  // the old cache goes before the new one comes
+  auto memory = layout_.Allocate(pages);
+  if (!memory.ok()) {
+    cache_ = std::make_unique<PagedCache>(layout_.groups(), 0);
+    return absl::Status(memory.status().code(),
+                        StrCat("the cache: ", StdView(memory.status().message())));
   }
-  tensors_ = *std::move(tensors);
-  cache_ = std::make_unique<PagedCache>(std::move(groups), options);
+  memory_ = *std::move(memory);
+  cache_ = std::make_unique<PagedCache>(layout_.groups(), pages, options);
   return absl::OkStatus();
 }
 
-void PagedModel::CopyBlocks() {
+void PagedModel::CopyPages() {
   for (const PagedCache::Copy& copy : cache_->TakeCopies()) {
+    std::byte* pages = memory_.pages->data();
+    std::memcpy(pages + copy.to * memory_.page_bytes, pages + copy.from * memory_.page_bytes,
+                memory_.page_bytes);
     for (const std::string& name : cache_->groups()[copy.group].caches) {
-      Tensor& tensor = tensors_.at(name);
-      const int64_t block_bytes = tensor.byte_size() / tensor.dims()[0];
+      if (!layout_.apart().contains(name)) continue;
+      Tensor& tensor = memory_.tensors.at(name);
+      const int64_t bytes = tensor.byte_size() / tensor.dims()[0];
       auto* base = static_cast<std::byte*>(tensor.mutable_data());
-      std::memcpy(base + copy.to * block_bytes, base + copy.from * block_bytes, block_bytes);
+      std::memcpy(base + copy.to * bytes, base + copy.from * bytes, bytes);
     }
   }
 }
@@ -192,8 +182,8 @@ absl::StatusOr<Tensor> PagedModel::Run(const std::vector<int64_t>& input_ids,
                                        const StepMetadata& step) {
   for (const int64_t position : step.positions) PF_RETURN_IF_ERROR(CheckLength(position + 1));
   PF_RETURN_IF_ERROR(CheckTokens(input_ids));
-  CopyBlocks();
-  std::map<std::string, Tensor> feeds = tensors_;
+  CopyPages();
+  std::map<std::string, Tensor> feeds = memory_.tensors;
   layout_.AddStepFeeds(input_ids, step, feeds);
   PF_ASSIGN_OR_RETURN(std::vector<Tensor> outputs, session_->Run(feeds, {kLogits}));
   Tensor& logits = outputs[0];

@@ -27,6 +27,9 @@ struct PagedModelOptions {
   // before. It is an error to ask such a graph for another format or block size.
   std::optional<std::string> kv_cache = {};
   std::optional<int64_t> block_size = {};  // tokens a block; unset: 16, or what the graph has
+  // Caches lie in pages of one size, which all groups share (page_plan.h), as far as ops take them so;
+  // false: each is a dense tensor, as other runtimes have them.
+  bool in_pages = true;
   bool all_logits = false;  // a row of logits for every token instead of those that are wanted
 };
 
@@ -41,8 +44,9 @@ class PagedModel {
   static absl::StatusOr<std::unique_ptr<PagedModel>> Create(Model model,
                                                             const PagedModelOptions& options);
 
-  // Tokens of one sequence that the cache holds; nullopt where no group keeps all rows.
-  std::optional<int64_t> Capacity() const;
+  // Tokens of one sequence that the cache holds in steps of at most `step_tokens`; nullopt where no
+  // group keeps all rows.
+  std::optional<int64_t> Capacity(int64_t step_tokens) const;
 
   // The most tokens of a sequence for which the graph is what was exported; nullopt: any number.
   std::optional<int64_t> max_tokens() const { return max_tokens_; }
@@ -62,9 +66,8 @@ class PagedModel {
   // Makes the cache: room for sequences of these lengths at once in steps of at most `step_tokens`.
   // Drops all sequences of the old cache.
   absl::Status Reserve(const std::vector<int64_t>& lengths, int64_t step_tokens);
-  // With so many blocks in each group instead. ResourceExhausted if there is no memory for them.
-  absl::Status ReserveBlocks(const std::vector<int64_t>& blocks,
-                             const PagedCache::Options& options);
+  // With so many pages instead. ResourceExhausted if there is no memory for them.
+  absl::Status ReservePages(int64_t pages, const PagedCache::Options& options = {});
 
   // Runs one packed step whose slots were taken from cache(); returns float32 logits [R, V] of the
   // tokens of step.logit_rows, or [1, T, V] with all_logits. Errors as CheckLength and CheckTokens;
@@ -82,7 +85,7 @@ class PagedModel {
   PagedCache& cache() { return *cache_; }
   const PagedCache& cache() const { return *cache_; }
   // By graph input name.
-  std::map<std::string, Tensor>& cache_tensors() { return tensors_; }
+  std::map<std::string, Tensor>& cache_tensors() { return memory_.tensors; }
   // What the graph's cache is, whatever was asked for.
   const CacheSettings& cache_settings() const { return settings_; }
   const CacheLayout& layout() const { return layout_; }
@@ -92,8 +95,7 @@ class PagedModel {
 
  private:
   PagedModel() = default;
-  void CopyBlocks();
-  std::string WhyNoRoom(int64_t tokens, int64_t step_tokens) const;
+  void CopyPages();
   absl::Status CheckLogits(const std::vector<int64_t>& dims, const StepMetadata& step) const;
   absl::StatusOr<Tensor> WantedRows(const Tensor& logits, const StepMetadata& step) const;
 
@@ -101,7 +103,7 @@ class PagedModel {
   CacheSettings settings_;
   CacheLayout layout_;
   std::unique_ptr<PagedCache> cache_;
-  std::map<std::string, Tensor> tensors_;
+  CacheLayout::CacheMemory memory_;
   std::optional<int64_t> max_tokens_;
   std::vector<int64_t> barred_tokens_;
   int64_t vocabulary_ = 0;

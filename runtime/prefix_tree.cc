@@ -76,13 +76,13 @@ int64_t PrefixTree::CheckpointEvery(const std::vector<CacheGroup>& groups) {
   return (every + unit - 1) / unit * unit;
 }
 
-PrefixTree::PrefixTree(const std::vector<CacheGroup>& groups, std::vector<BlockPool>* pools)
-    : PrefixTree(groups, pools, Options()) {}
+PrefixTree::PrefixTree(const std::vector<CacheGroup>& groups, PagePool* pool)
+    : PrefixTree(groups, pool, Options()) {}
 
-PrefixTree::PrefixTree(const std::vector<CacheGroup>& groups, std::vector<BlockPool>* pools,
+PrefixTree::PrefixTree(const std::vector<CacheGroup>& groups, PagePool* pool,
                        const Options& options)
     : groups_(groups),
-      pools_(pools),
+      pool_(pool),
       unit_(UnitOf(groups)),
       checkpoint_every_(CheckpointEvery(groups)),
       has_windows_(LargestWindow(groups) > 0),
@@ -193,7 +193,7 @@ void PrefixTree::TakeBlocks(Node* node, const std::vector<std::vector<int32_t>>&
     const int64_t count = groups_[g].RowsOf(unit_) / groups_[g].block_size;
     const auto first = blocks[g].begin() + (node->depth - 1) * count;
     node->blocks[g].assign(first, first + count);
-    for (const int32_t block : node->blocks[g]) (*pools_)[g].Keep(block);
+    for (const int32_t block : node->blocks[g]) pool_->Keep(block);
   }
 }
 
@@ -203,8 +203,8 @@ void PrefixTree::UseBlocks(const Node* node, std::vector<std::vector<int32_t>>& 
     for (int64_t i = 0; i < count; ++i) {
       int32_t& mine = blocks[g][(node->depth - 1) * count + i];
       if (mine == node->blocks[g][i]) continue;
-      (*pools_)[g].AddReference(node->blocks[g][i]);
-      (*pools_)[g].Release(mine);
+      pool_->AddReference(node->blocks[g][i]);
+      pool_->Release(mine);
       mine = node->blocks[g][i];
     }
   }
@@ -243,7 +243,7 @@ void PrefixTree::MakeCheckpoint(Node* node, const std::vector<std::vector<int32_
   }
   node->last = std::move(last);
   for (size_t g = 0; g < groups_.size(); ++g) {
-    for (const int32_t block : node->last[g]) (*pools_)[g].Keep(block);
+    for (const int32_t block : node->last[g]) pool_->Keep(block);
   }
   AddTo(checkpoints_, &Node::checkpoint, node);
 }
@@ -259,7 +259,7 @@ void PrefixTree::Release(Node* node) {
 void PrefixTree::ForgetCheckpoint(Node* node) {
   if (node->checkpoint == Node::kNone) return;
   for (size_t g = 0; g < groups_.size(); ++g) {
-    for (const int32_t block : node->last[g]) (*pools_)[g].Drop(block);
+    for (const int32_t block : node->last[g]) pool_->Drop(block);
   }
   node->last.clear();
   RemoveFrom(checkpoints_, &Node::checkpoint, node);
@@ -268,7 +268,7 @@ void PrefixTree::ForgetCheckpoint(Node* node) {
 void PrefixTree::Remove(Node* node) {
   ForgetCheckpoint(node);
   for (size_t g = 0; g < groups_.size(); ++g) {
-    for (const int32_t block : node->blocks[g]) (*pools_)[g].Drop(block);
+    for (const int32_t block : node->blocks[g]) pool_->Drop(block);
   }
   RemoveFrom(leaves_, &Node::leaf, node);
   if (Node* parent = node->parent; parent != nullptr && --parent->children == 0) {
@@ -296,11 +296,13 @@ bool PrefixTree::EvictLeaf() {
 }
 
 // Of a text that is held: it goes on without.
-bool PrefixTree::DropCheckpoint(int group) {
+bool PrefixTree::DropCheckpoint() {
   Node* oldest = nullptr;
   for (Node* node : checkpoints_) {
-    const bool gives = std::ranges::any_of(
-        node->last[group], [&](int32_t block) { return (*pools_)[group].references(block) == 0; });
+    const bool gives = std::ranges::any_of(node->last, [&](const std::vector<int32_t>& blocks) {
+      return std::ranges::any_of(blocks,
+                                 [&](int32_t block) { return pool_->references(block) == 0; });
+    });
     if (gives && (oldest == nullptr || node->used < oldest->used)) oldest = node;
   }
   if (oldest == nullptr) return false;
@@ -308,10 +310,9 @@ bool PrefixTree::DropCheckpoint(int group) {
   return true;
 }
 
-bool PrefixTree::Evict(int group) {
-  const BlockPool& pool = (*pools_)[group];
-  while (pool.num_free() == 0) {
-    if (!EvictLeaf() && !DropCheckpoint(group)) return false;
+bool PrefixTree::Evict() {
+  while (pool_->num_free() == 0) {
+    if (!EvictLeaf() && !DropCheckpoint()) return false;
   }
   return true;
 }
@@ -322,15 +323,15 @@ void PrefixTree::Clear() {
 }
 
 absl::Status PrefixTree::CheckAccounts() const {
-  std::vector<std::vector<int32_t>> kept(groups_.size());
+  std::vector<int32_t> kept;
   int64_t leaves = 0, checkpoints = 0;
   for (const auto& node : nodes_) {
     leaves += node->children == 0 ? 1 : 0;
     checkpoints += node->checkpoint != Node::kNone ? 1 : 0;
-    for (size_t g = 0; g < groups_.size(); ++g) {
-      kept[g].insert(kept[g].end(), node->blocks[g].begin(), node->blocks[g].end());
-      if (node->last.empty()) continue;
-      kept[g].insert(kept[g].end(), node->last[g].begin(), node->last[g].end());
+    for (const auto* lists : {&node->blocks, &node->last}) {
+      for (const std::vector<int32_t>& blocks : *lists) {
+        kept.insert(kept.end(), blocks.begin(), blocks.end());
+      }
     }
   }
   if (leaves != static_cast<int64_t>(leaves_.size()) ||
@@ -339,23 +340,17 @@ absl::Status PrefixTree::CheckAccounts() const {
                                             leaves_.size(), " and ", checkpoints_.size(),
                                             " in the lists"));
   }
-  for (size_t g = 0; g < groups_.size(); ++g) {
-    std::ranges::sort(kept[g]);
-    for (const int32_t block : kept[g]) {
-      if ((*pools_)[g].kept(block)) continue;
-      return absl::InternalError(
-          absl::StrCat("group ", groups_[g].name, ": block ", block, " of a node is not kept"));
-    }
-    kept[g].erase(std::unique(kept[g].begin(), kept[g].end()), kept[g].end());
-    const auto only_kept = std::ranges::count_if(
-        kept[g], [&](int32_t block) { return (*pools_)[g].references(block) == 0; });
-    if (only_kept != (*pools_)[g].num_kept()) {
-      return absl::InternalError(absl::StrCat("group ", groups_[g].name, ": nodes have ", only_kept,
-                                              " blocks that nobody holds, the pool ",
-                                              (*pools_)[g].num_kept()));
-    }
+  std::ranges::sort(kept);
+  kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
+  const auto lost = std::ranges::find_if(kept, [&](int32_t page) { return !pool_->kept(page); });
+  if (lost != kept.end()) {
+    return absl::InternalError(absl::StrCat("page ", *lost, " of a node is not kept"));
   }
-  return absl::OkStatus();
+  const auto only_kept =
+      std::ranges::count_if(kept, [&](int32_t page) { return pool_->references(page) == 0; });
+  if (only_kept == pool_->num_kept()) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat(
+      "nodes have ", only_kept, " pages that nobody holds, the pool ", pool_->num_kept()));
 }
 
 }  // namespace pagefuse

@@ -15,7 +15,7 @@
 #include "absl/status/status.h"
 
 #include "pagefuse/ops/cache/cache_groups.h"
-#include "pagefuse/runtime/block_pool.h"
+#include "pagefuse/runtime/page_pool.h"
 
 namespace pagefuse {
 
@@ -33,7 +33,7 @@ struct PrefixText {
 // text can go on from a node that is a checkpoint: it keeps also the blocks that are read behind it.
 // Tokens are compared, not their hashes. Nodes that no sequence holds can be evicted, from the leaves
 // on: of a few leaves at random that with the largest product of age and depth, since the least
-// recently used one alone would be lost each time where texts in turn outgrow the pools. Not
+// recently used one alone would be lost each time where texts in turn outgrow the pool. Not
 // thread-safe.
 class PrefixTree {
  public:
@@ -42,10 +42,9 @@ class PrefixTree {
     uint64_t hash_mask = ~uint64_t{0};  // bits of hashes that count; 0: all are equal, for tests
   };
 
-  // `pools`, one a group, must outlive the tree.
-  PrefixTree(const std::vector<CacheGroup>& groups, std::vector<BlockPool>* pools,
-             const Options& options);
-  PrefixTree(const std::vector<CacheGroup>& groups, std::vector<BlockPool>* pools);
+  // `pool`, of the pages of all groups, must outlive the tree.
+  PrefixTree(const std::vector<CacheGroup>& groups, PagePool* pool, const Options& options);
+  PrefixTree(const std::vector<CacheGroup>& groups, PagePool* pool);
   ~PrefixTree();
   PrefixTree(const PrefixTree&) = delete;
   PrefixTree& operator=(const PrefixTree&) = delete;
@@ -86,8 +85,8 @@ class PrefixTree {
   Node* Up(Node* node, int64_t length) const;
   int64_t LengthOf(const Node* node) const;
 
-  // Gives back what is needed for a free block of the group, if anything is only kept there.
-  bool Evict(int group);
+  // Gives back what is needed for a free page, if any is only kept.
+  bool Evict();
   // All nodes that nobody holds.
   void Clear();
 
@@ -122,14 +121,14 @@ class PrefixTree {
   void UseBlocks(const Node* node, std::vector<std::vector<int32_t>>& blocks);
   bool CanGoOnFrom(const Node* node) const;
   bool EvictLeaf();
-  bool DropCheckpoint(int group);
+  bool DropCheckpoint();
   void ForgetCheckpoint(Node* node);
   void Remove(Node* node);
   static void AddTo(std::vector<Node*>& list, size_t Node::*place, Node* node);
   static void RemoveFrom(std::vector<Node*>& list, size_t Node::*place, Node* node);
 
   const std::vector<CacheGroup> groups_;
-  std::vector<BlockPool>* pools_;
+  PagePool* pool_;
   int64_t unit_;
   int64_t checkpoint_every_;
   bool has_windows_;

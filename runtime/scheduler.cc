@@ -179,14 +179,12 @@ void Scheduler::Preempt(size_t number) {
 }
 
 // Starts a request if the cache has room for all that is known of it, beside what was promised.
-bool Scheduler::Admit(size_t number, const PrefixTree::Hit& hit, std::vector<int64_t>& promised) {
+bool Scheduler::Admit(size_t number, const PrefixTree::Hit& hit, int64_t& promised) {
   Request& request = requests_.at(number);
   const SequenceId sequence = cache_->AddSequence(hit);
-  for (size_t g = 0; g < promised.size(); ++g) {
-    const auto group = static_cast<int>(g);
-    const int64_t needed =
-        cache_->BlocksToGrow(group, sequence, request.num_tokens(), options_.max_tokens_per_step);
-    if (promised[g] + needed <= cache_->Available(group)) continue;
+  const int64_t needed =
+      cache_->PagesToGrow(sequence, request.num_tokens(), options_.max_tokens_per_step);
+  if (promised + needed > cache_->Available()) {
     cache_->Remove(sequence);
     return false;
   }
@@ -206,21 +204,18 @@ bool Scheduler::Admit(size_t number, const PrefixTree::Hit& hit, std::vector<int
 }
 
 // Adds what a request that runs may need soon.
-void Scheduler::Promise(const Request& request, std::vector<int64_t>& promised) const {
+void Scheduler::Promise(const Request& request, int64_t& promised) const {
   const int64_t most = std::max(request.text.most_tokens, request.num_tokens());
   const int64_t soon =
       request.num_tokens() + std::min(options_.growth_tokens, most - request.num_tokens());
-  for (size_t g = 0; g < promised.size(); ++g) {
-    promised[g] += cache_->BlocksToGrow(static_cast<int>(g), request.sequence, soon,
-                                        options_.max_tokens_per_step);
-  }
+  promised += cache_->PagesToGrow(request.sequence, soon, options_.max_tokens_per_step);
 }
 
 // First come, first served, but for those that wait for another one.
 void Scheduler::AdmitWaiting() {
   const auto most = static_cast<size_t>(options_.max_sequences);
   if (waiting_.empty() || running_.size() >= most) return;
-  std::vector<int64_t> promised(cache_->groups().size());
+  int64_t promised = 0;  // pages
   for (const auto& [place, request] : running_) Promise(*request, promised);
   std::vector<size_t> first;
   for (const Place& place : waiting_) {
@@ -385,7 +380,7 @@ absl::StatusOr<Scheduler::Step> Scheduler::Next(int64_t most_tokens) {
                                                      requests_.at(request).num_tokens(),
                                                      " tokens does not fit in the cache alone"));
   }
-  std::ranges::stable_partition(plan.work, [](const Work& work) {
+  std::stable_partition(plan.work.begin(), plan.work.end(), [](const Work& work) {
     return work.by_token && (work.num_tokens == 1 || !work.drafts.empty());
   });
   std::vector<StepEntry> entries;

@@ -148,8 +148,8 @@ class Scheduler {
   void KeepAll(const Request& request);
   void KeepNodes(Request& request, int64_t from, int64_t to);
 
-  bool Admit(size_t number, const PrefixTree::Hit& hit, std::vector<int64_t>& promised);
-  void Promise(const Request& request, std::vector<int64_t>& promised) const;
+  bool Admit(size_t number, const PrefixTree::Hit& hit, int64_t& promised);
+  void Promise(const Request& request, int64_t& promised) const;
   void AdmitWaiting();
   static StepEntry EntryOf(const Request& request, const Work& work);
   bool Take(size_t number, const Request& request, int64_t num_tokens, Plan& plan);

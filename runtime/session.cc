@@ -83,14 +83,18 @@ absl::Status CheckForcedKernels(const std::map<std::string, std::string>& kernel
   return absl::OkStatus();
 }
 
-// Weights may be stored otherwise in a graph that stays as it came.
-void UseOptionsOfWeights(const PipelineOptions& from, PipelineOptions& to) {
-  if (!from.options.contains("weights")) return;
-  to.passes.emplace_back("quantise-weights");
-  for (const char* option : {"weights", "weights_exclude"}) {
-    const auto it = from.options.find(option);
-    if (it != from.options.end()) to.options.insert(*it);
-  }
+// Weights may be stored otherwise in a graph that stays as it came, and its caches in pages.
+void UseStorageOptions(const PipelineOptions& from, PipelineOptions& to) {
+  const auto use = [&](const char* pass, const char* asks, const char* with) {
+    if (!from.options.contains(asks)) return;
+    to.passes.emplace_back(pass);
+    for (const char* option : {asks, with}) {
+      const auto it = from.options.find(option);
+      if (it != from.options.end()) to.options.insert(*it);
+    }
+  };
+  use("quantise-weights", "weights", "weights_exclude");
+  use("plan-cache-pages", "cache_pages", "cache_pages");
 }
 
 }  // namespace
@@ -167,7 +171,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(Model model,
     PF_ASSIGN_OR_RETURN(impl->report, RunPipeline(model, options.pipeline));
   } else if (options.load_passes) {
     PipelineOptions loading = {.passes = LoadPasses(), .disabled = options.pipeline.disabled};
-    UseOptionsOfWeights(options.pipeline, loading);
+    UseStorageOptions(options.pipeline, loading);
     PF_ASSIGN_OR_RETURN(impl->report, RunPipeline(model, loading));
   }
   PF_RETURN_IF_ERROR(CheckDataPresent(model));
@@ -207,6 +211,12 @@ std::string Session::KernelReport() const {
     StrAppend(&text, "\n");
   }
   return text;
+}
+
+bool Session::TakesBlocks(std::string_view input) const {
+  const std::vector<Value*>& inputs = impl_->model.graph->inputs();
+  const auto found = std::ranges::find(inputs, input, [](const Value* v) { return v->name(); });
+  return found != inputs.end() && impl_->executor->takes_blocks(found - inputs.begin());
 }
 
 std::vector<NodeProfile> Session::Profile() const {

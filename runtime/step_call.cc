@@ -27,8 +27,16 @@ void RunValues::SetShape(int value, DataType dtype, const std::vector<int64_t>& 
   shape_since_[value] = run_;
 }
 
+void RunValues::SetStride(int value, int64_t stride) {
+  TensorArg& arg = args_[value];
+  if (arg.block_stride == stride) return;
+  arg.block_stride = stride;
+  shape_since_[value] = run_;
+}
+
 void RunValues::Set(int value, const Tensor& tensor) {
   SetShape(value, tensor.dtype(), tensor.dims());
+  SetStride(value, tensor.block_stride());
   // Kernels do not write inputs; aliased outputs are checked to be writable before.
   SetData(value, const_cast<void*>(tensor.data()));
 }

@@ -26,6 +26,8 @@ class RunValues {
   int64_t shape_since(int value) const { return shape_since_[value]; }
   void SetShape(int value, DataType dtype, const std::vector<int64_t>& dims);
   void SetData(int value, void* data) { args_[value].data = data; }
+  // Of blocks (TensorArg::block_stride).
+  void SetStride(int value, int64_t stride);
   void Set(int value, const Tensor& tensor);
 
  private:

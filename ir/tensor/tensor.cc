@@ -131,6 +131,30 @@ absl::StatusOr<Tensor> Tensor::View(DataType type, std::vector<int64_t> dims,
   return tensor;
 }
 
+absl::StatusOr<Tensor> Tensor::Blocks(DataType type, std::vector<int64_t> dims,
+                                      std::shared_ptr<Buffer> buffer, size_t offset,
+                                      int64_t stride) {
+  std::vector<int64_t> block = dims;
+  if (block.empty()) return absl::InvalidArgumentError("expected dims of blocks, got none");
+  const int64_t count = std::exchange(block[0], std::min<int64_t>(block[0], 1));
+  if (count == 0) offset = 0;
+  PF_ASSIGN_OR_RETURN(Tensor tensor, View(type, std::move(block), buffer, offset));
+  const size_t available = buffer == nullptr ? 0 : buffer->size() - offset;
+  const auto end = count < 1 ? std::optional<int64_t>(0) : CheckedMul(count - 1, stride);
+  const bool fits =
+      count < 1 || (end && static_cast<size_t>(*end) + tensor.byte_size_ <= available);
+  if (count < 0 || stride < tensor.byte_size_ || !fits) {
+    return absl::InvalidArgumentError(StrCat("expected room for ", count, " blocks of ",
+                                             tensor.byte_size_, " bytes, ", stride,
+                                             " bytes apart, got ", available, " bytes"));
+  }
+  tensor.size_ *= count;
+  tensor.byte_size_ *= count;
+  tensor.dims_ = std::move(dims);
+  tensor.block_stride_ = stride;
+  return tensor;
+}
+
 template <typename T>
 absl::StatusOr<Tensor> TensorOf(std::vector<int64_t> dims, const std::vector<T>& values) {
   PF_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(CodeOf<T>(), std::move(dims)));
@@ -185,6 +209,11 @@ absl::StatusOr<Tensor> Tensor::Reshaped(std::vector<int64_t> dims) const {
     return absl::InvalidArgumentError(StrCat("expected dims of ", size_, " elements like ",
                                              DimsToString(dims_), ", got ", DimsToString(dims)));
   }
+  if (block_stride_ > 0 && dims != dims_) {
+    return absl::InvalidArgumentError(
+        StrCat("blocks that do not lie one behind the other: expected ", DimsToString(dims_),
+               ", got ", DimsToString(dims)));
+  }
   Tensor result = *this;
   result.dims_ = std::move(dims);
   return result;
@@ -193,14 +222,29 @@ absl::StatusOr<Tensor> Tensor::Reshaped(std::vector<int64_t> dims) const {
 absl::StatusOr<Tensor> Tensor::Clone() const {
   if (BitWidth(dtype_) == 0) return *this;  // strings are immutable
   PF_ASSIGN_OR_RETURN(Tensor copy, Allocate(dtype_, dims_));
-  if (byte_size_ > 0) std::memcpy(copy.mutable_data(), data(), byte_size_);
+  if (byte_size_ == 0) return copy;
+  const int64_t count = block_stride_ > 0 ? dims_[0] : 1;
+  const int64_t bytes = byte_size_ / count;
+  for (int64_t i = 0; i < count; ++i) {
+    std::memcpy(static_cast<std::byte*>(copy.mutable_data()) + i * bytes,
+                static_cast<const std::byte*>(data()) + i * block_stride_, bytes);
+  }
   return copy;
 }
 
 bool Tensor::IdenticalTo(const Tensor& other) const {
   if (dtype_ != other.dtype_ || dims_ != other.dims_) return false;
   if (dtype_ == DataType::kString) return *strings_ == *other.strings_;
-  return byte_size_ == 0 || std::memcmp(data(), other.data(), byte_size_) == 0;
+  const int64_t count = block_stride_ > 0 || other.block_stride_ > 0 ? dims_[0] : 1;
+  const int64_t bytes = byte_size_ / std::max<int64_t>(count, 1);
+  const auto at = [&](const Tensor& tensor, int64_t i) {
+    const int64_t stride = tensor.block_stride_ > 0 ? tensor.block_stride_ : bytes;
+    return static_cast<const std::byte*>(tensor.data()) + i * stride;
+  };
+  for (int64_t i = 0; bytes > 0 && i < count; ++i) {
+    if (std::memcmp(at(*this, i), at(other, i), bytes) != 0) return false;
+  }
+  return true;
 }
 
 absl::StatusOr<std::vector<int64_t>> IntegerValues(const Tensor& tensor) {

@@ -55,7 +55,7 @@ class Buffer {
 // if a dim is negative or the size does not fit; strings have no byte size and give 0.
 absl::StatusOr<int64_t> ByteSize(DataType type, const std::vector<int64_t>& dims);
 
-// A dense row-major tensor. Copying one shares its buffer.
+// A dense row-major tensor, or, of a cache, one of blocks. Copying one shares its buffer.
 class Tensor {
  public:
   Tensor();
@@ -71,6 +71,13 @@ class Tensor {
   // inside.
   static absl::StatusOr<Tensor> View(DataType type, std::vector<int64_t> dims,
                                      std::shared_ptr<Buffer> buffer, size_t offset = 0);
+  // A tensor whose elements of the first dim, the blocks, are dense and begin `stride` bytes apart, the
+  // first one at `offset`. It is made for what takes blocks (PortSpec::InBlocks): of others data() is
+  // the first block, values() is not to be called, and Clone is dense. InvalidArgument if a block is
+  // longer than the stride, or they do not lie inside.
+  static absl::StatusOr<Tensor> Blocks(DataType type, std::vector<int64_t> dims,
+                                       std::shared_ptr<Buffer> buffer, size_t offset,
+                                       int64_t stride);
   // Owned copies of values; the element type must be the C++ type of `type` (see `CppType` users:
   // float, int64_t, ...).
   template <typename T>
@@ -103,8 +110,10 @@ class Tensor {
   const std::vector<std::string>& strings() const { return *strings_; }
   const std::shared_ptr<Buffer>& buffer() const { return buffer_; }
   size_t buffer_offset() const { return offset_; }
+  // Bytes from a block to the next one; 0: dense.
+  int64_t block_stride() const { return block_stride_; }
 
-  // The same bytes under other dims with as many elements.
+  // The same bytes under other dims with as many elements. InvalidArgument for one of blocks.
   absl::StatusOr<Tensor> Reshaped(std::vector<int64_t> dims) const;
   // An owned copy.
   absl::StatusOr<Tensor> Clone() const;
@@ -117,6 +126,7 @@ class Tensor {
   int64_t size_ = 0;
   int64_t byte_size_ = 0;
   size_t offset_ = 0;
+  int64_t block_stride_ = 0;
   std::shared_ptr<Buffer> buffer_;
   std::shared_ptr<const std::vector<std::string>> strings_;
 };

@@ -56,7 +56,6 @@ struct CacheGroup {
   int64_t sliding_window = 0;  // CacheGroupKey::window
   int64_t ratio = 1;           // CacheGroupKey::ratio
   int64_t block_size = 16;     // rows a block
-  int64_t num_blocks = 0;      // set by who allocates the cache
   // Graph inputs: kv_cache.N.key, .value (, .key_scale, .value_scale), .latent, .compressed, ..
   std::vector<std::string> caches;
 

@@ -18,6 +18,13 @@ int64_t TensorArg::size() const {
   return count;
 }
 
+int64_t TensorArg::block_bytes() const {
+  if (block_stride > 0) return block_stride;
+  int64_t elements = 1;
+  for (size_t axis = 1; axis < dims.size(); ++axis) elements *= dims[axis];
+  return elements * BitWidth(dtype) / 8;
+}
+
 const TensorArg& KernelArgs::input(int i) const {
   static const TensorArg kAbsent;
   return i < static_cast<int>(inputs.size()) ? inputs[i] : kAbsent;

@@ -24,15 +24,19 @@ enum class Device { kCpu, kCuda };
 // "cpu", "cuda"
 std::string_view DeviceName(Device device);
 
-// A tensor at run time: dense, row-major, memory owned by the executor or the caller. Data is null
-// for an omitted tensor, and may be null for one without elements.
+// A tensor at run time: dense, row-major, memory owned by the executor or the caller; but for inputs
+// that the op takes in blocks (PortSpec::InBlocks), and outputs in their memory. Data is null for an
+// omitted tensor, and may be null for one without elements.
 struct TensorArg {
   DataType dtype = DataType::kUndefined;
   std::vector<int64_t> dims;
   void* data = nullptr;
+  int64_t block_stride = 0;  // bytes from an element of the first dim to the next; 0: dense
 
   bool present() const { return dtype != DataType::kUndefined; }
   int64_t size() const;
+  // The stride, or the bytes of an element of the first dim.
+  int64_t block_bytes() const;
   int64_t dim(int axis) const {
     return dims[axis < 0 ? axis + static_cast<int>(dims.size()) : axis];
   }

@@ -33,6 +33,7 @@ void OpDef::AddPort(const PortSpec& spec, std::vector<Port>& ports) {
                    .shape = std::string(spec.shape),
                    .kind = spec.kind,
                    .role = spec.role,
+                   .in_blocks = spec.in_blocks,
                    .required_if = std::string(spec.required_if),
                    .only_if = std::string(spec.only_if),
                    .is_checked = true});

@@ -28,6 +28,7 @@ struct PortSpec {
   std::string_view shape;
   PortKind kind = PortKind::kRequired;
   PortRole role = PortRole::kData;
+  bool in_blocks = false;
   std::string_view required_if = {};  // a condition; it must be given then
   std::string_view only_if = {};      // a condition; it may not be given else
 
@@ -38,6 +39,13 @@ struct PortSpec {
   constexpr PortSpec Metadata() const {
     PortSpec spec = *this;
     spec.role = PortRole::kMetadata;
+    return spec;
+  }
+  // An input that may come in blocks: elements of its first dim need not lie one behind the other
+  // (TensorArg::block_stride).
+  constexpr PortSpec InBlocks() const {
+    PortSpec spec = *this;
+    spec.in_blocks = true;
     return spec;
   }
   constexpr PortSpec Optional() const {
@@ -106,6 +114,7 @@ struct Port {
   std::string shape;
   PortKind kind = PortKind::kRequired;
   PortRole role = PortRole::kData;
+  bool in_blocks = false;
   std::string required_if = {};
   std::string only_if = {};
   bool is_checked = false;  // type and shape are in the language of op_def.h; else for the reader

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/passes/paging/packed_heads.h"
 
+#include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/edit/ports.h"
 
 namespace pagefuse {

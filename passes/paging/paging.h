@@ -14,5 +14,8 @@ std::unique_ptr<Pass> InsertPagedCache();
 // Computes logits of the tokens that the input logit_rows names, as a rule the last one of each
 // sequence, only. The option logits=all keeps all rows.
 std::unique_ptr<Pass> SelectLogits();
+// Cuts cache groups into parts that share pages of one size. Option cache_pages: on, or off, which is
+// the default: other runtimes give each group a pool of its own.
+std::unique_ptr<Pass> PlanCachePages();
 
 }  // namespace pagefuse

@@ -195,6 +195,8 @@ void Finish(bool pages, Passes& passes) {
   passes.Add(FusePagedOutput());
   // Fuses the elementwise ops that remain into chains.
   passes.Add(FuseElementwise());
+  // Cuts cache groups into parts that share pages of one size, where an option asks for it.
+  if (pages) passes.Add(PlanCachePages());
 }
 
 }  // namespace

@@ -288,7 +288,7 @@ py::dict StatsOf(const PythonEngine& engine) {
   result["decode_seconds"] = stats.decode_seconds;
   result["cache_bytes_per_token"] = stats.cache_bytes_per_token;
   result["cache_bytes_per_sequence"] = stats.cache_bytes_per_sequence;
-  result["peak_blocks"] = stats.peak_blocks;
+  result["peak_pages"] = stats.peak_pages;
   return result;
 }
 

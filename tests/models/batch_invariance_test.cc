@@ -131,7 +131,7 @@ class BatchInvariance : public testing::TestWithParam<std::tuple<size_t, size_t>
 std::vector<Completion> Generate(Engine& engine, const std::vector<Request>& requests) {
   std::vector<Completion> completions = Must(engine.Generate(requests));
   EXPECT_TRUE(FirstError(completions).ok()) << FirstError(completions);
-  EXPECT_EQ(engine.cache().blocks_in_use(), 0);
+  EXPECT_EQ(engine.cache().pool().num_held(), 0);
   EXPECT_TRUE(engine.cache().CheckAccounts().ok()) << engine.cache().CheckAccounts();
   return completions;
 }

@@ -162,7 +162,7 @@ TEST(SkippedLayers, MustBeThere) {
 }
 
 std::unique_ptr<PagedModel> Paged(const std::string& format) {
-  PagedModelOptions options;
+  PagedModelOptions options{.in_pages = false};
   options.kv_cache = format;
   auto paged = PagedModel::Create(LoadBundled("gemma3_A18"), options);
   EXPECT_TRUE(paged.ok()) << paged.status();

@@ -115,7 +115,7 @@ TEST_P(PagedWindows, EveryLayerReadsAndWritesItsCachesByFusedOps) {
 }
 
 TEST_P(PagedWindows, GroupsKeepWhatTheirKindOfRowNeeds) {
-  const auto model = PagedModel::Create(Load(), {});
+  const auto model = PagedModel::Create(Load(), {.in_pages = false});
   ASSERT_TRUE(model.ok()) << model.status();
   std::vector<std::string> names;
   for (const CacheGroup& group : (*model)->layout().groups()) names.push_back(group.name);

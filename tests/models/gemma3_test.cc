@@ -144,7 +144,7 @@ TEST_P(Gemma3, SequencesOfDifferentLengthShareAStep) {
             kTolerance);
   paged->cache().Remove(a);
   paged->cache().Remove(b);
-  EXPECT_EQ(paged->cache().blocks_in_use(), 0);
+  EXPECT_EQ(paged->cache().pool().num_held(), 0);
 }
 
 TEST_P(Gemma3, GreedyTokensEqualTheReference) {
@@ -155,7 +155,7 @@ TEST_P(Gemma3, GreedyTokensEqualTheReference) {
   auto completions = (*engine)->Generate({request});
   ASSERT_TRUE(completions.ok()) << completions.status();
   EXPECT_EQ((*completions)[0].tokens, greedy.tokens);
-  EXPECT_EQ((*engine)->cache().blocks_in_use(), 0);
+  EXPECT_EQ((*engine)->cache().pool().num_held(), 0);
 }
 
 TEST(Gemma3WithPast, DecodeStepsGiveTheLogitsOfTheReference) {

@@ -44,6 +44,30 @@ class GuardedBuffer {
   std::vector<uint8_t> bytes_;
 };
 
+// Copies the blocks of a tensor, which lie `stride` bytes apart in `from` or `to`.
+void CopyBlocks(const TensorArg& arg, const uint8_t* from, int64_t from_stride, uint8_t* to,
+                int64_t to_stride) {
+  const int64_t count = arg.dims.empty() ? 1 : arg.dims[0];
+  const int64_t bytes = ByteSize(arg.dtype, arg.dims).value_or(0) / std::max<int64_t>(count, 1);
+  for (int64_t i = 0; bytes > 0 && i < count; ++i) {
+    std::memcpy(to + i * to_stride, from + i * from_stride, bytes);
+  }
+}
+
+// The same tensor, dense.
+absl::StatusOr<Tensor> Dense(const TensorArg& arg) {
+  PF_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(arg.dtype, arg.dims));
+  const TensorArg dense{arg.dtype, arg.dims, tensor.mutable_data()};
+  if (tensor.byte_size() == 0) return tensor;
+  if (arg.block_stride == 0) {
+    std::memcpy(tensor.mutable_data(), arg.data, tensor.byte_size());
+  } else {
+    CopyBlocks(arg, arg.as<const uint8_t>(), arg.block_stride, dense.as<uint8_t>(),
+               dense.block_bytes());
+  }
+  return tensor;
+}
+
 // All buffers of one call.
 struct Buffers {
   std::vector<std::unique_ptr<GuardedBuffer>> inputs;
@@ -55,15 +79,29 @@ size_t Offset(DataType type, int64_t misalignment) {
   return static_cast<size_t>(misalignment * std::max(1, BitWidth(type) / 8));
 }
 
-void FillInputs(const CaseNode& call, const RunOptions& options, Buffers& buffers,
+void FillInputs(const OpDef& op, const CaseNode& call, const RunOptions& options, Buffers& buffers,
                 KernelArgs& args) {
-  for (const Tensor& input : call.inputs()) {
-    buffers.inputs.push_back(std::make_unique<GuardedBuffer>(
-        input.byte_size(), Offset(input.dtype(), options.misalignment), 0));
-    GuardedBuffer& buffer = *buffers.inputs.back();
-    if (input.byte_size() > 0) std::memcpy(buffer.data(), input.data(), input.byte_size());
-    args.inputs.push_back(input.defined() ? TensorArg{input.dtype(), input.dims(), buffer.data()}
-                                          : TensorArg{});
+  for (size_t i = 0; i < call.inputs().size(); ++i) {
+    const Tensor& input = call.inputs()[i];
+    TensorArg arg{input.dtype(), input.dims(), nullptr};
+    int64_t bytes = input.byte_size();
+    const bool in_blocks = i < op.inputs().size() && op.inputs()[i].in_blocks && bytes > 0;
+    if (in_blocks && options.block_gap > 0) {
+      arg.block_stride = arg.block_bytes() + options.block_gap;
+      bytes += (arg.dims[0] - 1) * options.block_gap;
+    }
+    buffers.inputs.push_back(
+        std::make_unique<GuardedBuffer>(bytes, Offset(arg.dtype, options.misalignment), 0));
+    arg.data = buffers.inputs.back()->data();
+    const auto* from = static_cast<const uint8_t*>(input.data());
+    if (arg.block_stride > 0) {
+      std::fill_n(arg.as<uint8_t>(), bytes, kGuardByte);
+      CopyBlocks(arg, from, arg.block_stride - options.block_gap, arg.as<uint8_t>(),
+                 arg.block_stride);
+    } else if (bytes > 0) {
+      std::memcpy(arg.data, from, bytes);
+    }
+    args.inputs.push_back(input.defined() ? arg : TensorArg{});
   }
 }
 
@@ -102,6 +140,7 @@ absl::Status FillOutputs(const OpDef& op, CaseNode& call, const RunOptions& opti
     buffers.outputs.push_back(nullptr);
     if (buffers.shared.back() >= 0) {
       arg.data = args.inputs[buffers.shared.back()].data;
+      arg.block_stride = args.inputs[buffers.shared.back()].block_stride;
     } else {
       buffers.outputs.back() = std::make_unique<GuardedBuffer>(
           bytes, Offset(arg.dtype, options.misalignment), kUnwritten);
@@ -112,14 +151,28 @@ absl::Status FillOutputs(const OpDef& op, CaseNode& call, const RunOptions& opti
   return absl::OkStatus();
 }
 
-void CheckBuffers(const CaseNode& call, const Buffers& buffers) {
+// That nothing between the blocks of a tensor was written.
+bool GapsAreWhole(const TensorArg& arg) {
+  if (arg.block_stride == 0) return true;
+  TensorArg dense = arg;
+  dense.block_stride = 0;
+  const int64_t bytes = dense.block_bytes();
+  for (int64_t i = 0; i + 1 < arg.dims[0]; ++i) {
+    const uint8_t* block = arg.as<const uint8_t>() + i * arg.block_stride;
+    const auto is_guard = [](uint8_t byte) { return byte == kGuardByte; };
+    if (!std::all_of(block + bytes, block + arg.block_stride, is_guard)) return false;
+  }
+  return true;
+}
+
+void CheckBuffers(const CaseNode& call, const Buffers& buffers, const KernelArgs& args) {
   for (size_t i = 0; i < buffers.inputs.size(); ++i) {
     EXPECT_TRUE(buffers.inputs[i]->GuardsAreWhole()) << "bytes around input " << i << " written";
+    EXPECT_TRUE(GapsAreWhole(args.inputs[i])) << "bytes between blocks of input " << i;
     const bool is_output = std::count(buffers.shared.begin(), buffers.shared.end(), i) > 0;
     const Tensor& input = call.inputs()[i];
     if (is_output || input.byte_size() == 0) continue;
-    EXPECT_EQ(std::memcmp(buffers.inputs[i]->data(), input.data(), input.byte_size()), 0)
-        << "input " << i << " written";
+    EXPECT_TRUE(Dense(args.inputs[i])->IdenticalTo(input)) << "input " << i << " written";
   }
   for (size_t i = 0; i < buffers.outputs.size(); ++i) {
     if (buffers.outputs[i] == nullptr) continue;
@@ -218,7 +271,7 @@ absl::StatusOr<std::vector<Tensor>> RunGuarded(const OpDef& op, CaseNode& call,
   KernelArgs args;
   args.node = &call.node();
   args.opset = call.opset();
-  FillInputs(call, options, buffers, args);
+  FillInputs(op, call, options, buffers, args);
   PF_RETURN_IF_ERROR(FillOutputs(op, call, options, buffers, args));
   PF_RETURN_IF_ERROR(op.CheckValues(args));
   const KernelQuery query{&call.node(), call.opset()};
@@ -227,12 +280,10 @@ absl::StatusOr<std::vector<Tensor>> RunGuarded(const OpDef& op, CaseNode& call,
   args.state = state.get();
   args.scratch = &scratch;
   PF_RETURN_IF_ERROR(options.kernel->run(args));
-  CheckBuffers(call, buffers);
+  CheckBuffers(call, buffers, args);
   std::vector<Tensor> outputs;
   for (const TensorArg& arg : args.outputs) {
-    PF_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(arg.dtype, arg.dims));
-    if (tensor.byte_size() > 0) std::memcpy(tensor.mutable_data(), arg.data, tensor.byte_size());
-    outputs.push_back(std::move(tensor));
+    PF_ASSIGN_OR_RETURN(outputs.emplace_back(), Dense(arg));
   }
   return outputs;
 }

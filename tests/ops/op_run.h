@@ -33,6 +33,8 @@ struct RunOptions {
   bool in_place = false;  // outputs that may be in place are
   // Distance of every buffer from 64-byte alignment, in elements.
   int64_t misalignment = 0;
+  // Bytes between the blocks of inputs that the op takes in blocks (PortSpec::InBlocks).
+  int64_t block_gap = 0;
 };
 
 // Infers, checks values, runs the kernel. The status of inference and checks is returned; that no

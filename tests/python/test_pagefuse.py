@@ -203,7 +203,7 @@ class EngineTest(unittest.TestCase):
         expected = [engine.generate(p, max_new_tokens=6, stop_tokens=[]).tokens.tolist() for p in good]
         for bad, message in (
             ([2, 999], "prompt: token 999 is outside the vocabulary: expected 0 to 255"),
-            (list(range(100)), "at 105 tokens, the cache has 4: at most 64 tokens"),
+            (list(range(200)), "at 205 tokens, the cache has 44: at most 112 tokens"),
             ([], "prompt: expected one token at least, got none"),
         ):
             with self.subTest(message):
@@ -213,7 +213,7 @@ class EngineTest(unittest.TestCase):
                 self.assertIn(message, failed.error)
         with self.assertRaisesRegex(ValueError, "^prompt: token 999 is outside the vocabulary"):
             engine.generate([2, 999])
-        with self.assertRaisesRegex(MemoryError, "at most 64 tokens"):
+        with self.assertRaisesRegex(MemoryError, "at most 112 tokens"):
             engine.generate(list(range(100)))
         with self.assertRaisesRegex(ValueError, "^request 0: top_p: expected more than 0"):
             engine.generate(good, top_p=2.0)

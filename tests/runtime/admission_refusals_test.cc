@@ -56,10 +56,10 @@ std::vector<Bad> BadRequests() {
        [](auto& r) { r.max_new_tokens = -1; }},
       {"max_new_tokens: expected 0 to 2147483643 after a prompt of 4, got 9223372036854775807",
        [](auto& r) { r.max_new_tokens = std::numeric_limits<int64_t>::max(); }},
-      {"prompt and max_new_tokens: needs 17 blocks of 256 bytes at 65 tokens, the cache has 16: at "
+      {"prompt and max_new_tokens: needs 17 pages of 256 bytes at 65 tokens, the cache has 16: at "
        "most 64 tokens",
        [](auto& r) { r.max_new_tokens = 62; }},
-      {"prompt and max_new_tokens: needs 250 blocks of 256 bytes at 1000 tokens, the cache has 16: "
+      {"prompt and max_new_tokens: needs 250 pages of 256 bytes at 1000 tokens, the cache has 16: "
        "at most 64 tokens",
        [](auto& r) { r.prompt.assign(1000, 3), r.max_new_tokens = 1; }},
       {"samples: expected 1 to 16, got 0", [](auto& r) { r.samples = 0; }},
@@ -108,7 +108,7 @@ TEST(AdmissionRefusals, LeaveTwentyOthersAsTheyAre) {
       EXPECT_EQ(completion.tokens, expected[i].tokens);
     }
     EXPECT_EQ(steps, steps_of_good);
-    EXPECT_EQ(engine->cache().blocks_in_use(), 0);
+    EXPECT_EQ(engine->cache().pool().num_held(), 0);
   }
 }
 

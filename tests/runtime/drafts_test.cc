@@ -94,7 +94,7 @@ TEST(DraftsInEngine, ChangeNoTokenAndNoLogprob) {
     EXPECT_EQ(with->stats().decode_tokens, without->stats().decode_tokens);
     EXPECT_LT(with->stats().steps, without->stats().steps);
     EXPECT_EQ(without->stats().draft_tokens, 0);
-    EXPECT_EQ(with->cache().blocks_in_use(), 0);
+    EXPECT_EQ(with->cache().pool().num_held(), 0);
   }
 }
 

@@ -70,7 +70,7 @@ class Soak {
     for (StepReport report{1}; report.tokens > 0 || report.running + report.waiting > 0;) {
       report = engine_->Step();
     }
-    const int64_t held = engine_->cache().blocks_in_use();
+    const int64_t held = engine_->cache().pool().num_held();
     if (told_ != given_ || !engine_->cache().CheckAccounts().ok()) ++leaked_;
     std::printf(
         "%ld completions: %ld whole, %ld cancelled, %ld failed; %ld of their tokens shared\n",

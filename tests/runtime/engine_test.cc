@@ -34,7 +34,7 @@ std::string CreateError(const EngineOptions& options) {
 std::string GenerateError(Engine& engine, const Request& request) {
   const auto completions = engine.Generate({request});
   const absl::Status status = completions.ok() ? FirstError(*completions) : completions.status();
-  EXPECT_EQ(engine.cache().blocks_in_use(), 0);
+  EXPECT_EQ(engine.cache().pool().num_held(), 0);
   return std::string(StdView(status.message()));
 }
 
@@ -51,7 +51,7 @@ std::vector<Request> SixRequests() {
 
 std::vector<std::vector<int64_t>> Tokens(Engine& engine, const std::vector<Request>& requests) {
   const std::vector<Completion> completions = Must(engine.Generate(requests));
-  EXPECT_EQ(engine.cache().blocks_in_use(), 0);
+  EXPECT_EQ(engine.cache().pool().num_held(), 0);
   std::vector<std::vector<int64_t>> tokens;
   for (const Completion& completion : completions) tokens.push_back(completion.tokens);
   return tokens;
@@ -162,7 +162,7 @@ TEST(Engine, BadOptionsAreNamed) {
   EXPECT_EQ(CreateError({.cache_tokens = -1}), "engine: cache_tokens: expected 0 or more, got -1");
   EXPECT_EQ(CreateError({.cache_bytes = -1}), "engine: cache_bytes: expected 0 or more, got -1");
   EXPECT_EQ(CreateError({.cache_bytes = 1023}),
-            "engine: cache_bytes: expected 1024 or more, a block of each group, got 1023");
+            "engine: cache_bytes: expected 1024 or more, a page of 1024 for each group, got 1023");
   EXPECT_EQ(CreateError({.cache_bytes = 1024}), "");
   EXPECT_EQ(CreateError({.cache_tokens = 8, .cache_bytes = 8}),
             "engine: cache_bytes: expected none beside cache_tokens");
@@ -220,7 +220,7 @@ TEST(Engine, APromptThatDoesNotFitSaysSo) {
   const Request request = {.prompt = std::vector<int64_t>(17, 3), .max_new_tokens = 1};
   EXPECT_EQ(
       GenerateError(*engine, request),
-      "request 0: prompt and max_new_tokens: needs 5 blocks of 256 bytes at 17 tokens, the cache "
+      "request 0: prompt and max_new_tokens: needs 5 pages of 256 bytes at 17 tokens, the cache "
       "has 4: at most 16 tokens");
 }
 
@@ -302,7 +302,7 @@ TEST(Engine, CountsWhatItDid) {
   EXPECT_EQ(stats.steps, 4);
   EXPECT_EQ(stats.prefill_tokens, 5);
   EXPECT_EQ(stats.decode_tokens, 3);
-  EXPECT_EQ(stats.peak_blocks, 2);
+  EXPECT_EQ(stats.peak_pages, 2);
   EXPECT_EQ(stats.cache_bytes_per_token, 2 * 8 * 4);
 }
 
@@ -363,7 +363,7 @@ TEST(EngineTexts, TurnsComputeWhatIsNewAndAnswerAsFromTheBeginning) {
       text.insert(text.end(), answer.tokens.begin(), answer.tokens.end());
       text.insert(text.end(), {turn % kTinyVocabulary, 3});
     }
-    EXPECT_EQ(engine->cache().blocks_in_use(), 0);
+    EXPECT_EQ(engine->cache().pool().num_held(), 0);
     EXPECT_TRUE(engine->cache().CheckAccounts().ok()) << engine->cache().CheckAccounts();
   }
 }
@@ -383,7 +383,7 @@ TEST(EngineTexts, AnswersAreReadWhileNobodyAsks) {
     }
     EXPECT_EQ(read,
               rereads ? 40 + 21 - 36 : 0);  // a window goes on at 36 of 40, two are left to read
-    EXPECT_EQ(engine->cache().blocks_in_use(), 0);
+    EXPECT_EQ(engine->cache().pool().num_held(), 0);
     request.prompt.insert(request.prompt.end(), answer.tokens.begin(), answer.tokens.end());
     request.prompt.push_back(3);
     const Completion next = Must(engine->Generate({request}))[0];
@@ -402,7 +402,7 @@ TEST(EngineTexts, AnswersAreThereAtOnceWhereTheirBitsDoNotMatter) {
     request.prompt.insert(request.prompt.end(), answer.tokens.begin(), answer.tokens.end());
     request.prompt.push_back(3);
     EXPECT_EQ(Must(engine->Generate({request}))[0].cached_tokens, 60);  // the last one was not run
-    EXPECT_EQ(engine->cache().blocks_in_use(), 0);
+    EXPECT_EQ(engine->cache().pool().num_held(), 0);
     EXPECT_TRUE(engine->cache().CheckAccounts().ok()) << engine->cache().CheckAccounts();
   }
 }
@@ -437,7 +437,7 @@ TEST(Engine, EndsBehindTheStepThatIsNotToBeFollowedByAnother) {
   const Request request = {.prompt = LongPrompt(), .max_new_tokens = 3};
   EXPECT_EQ(engine->Generate({request}).status(), absl::CancelledError("enough"));
   EXPECT_EQ(engine->stats().steps, 2);
-  EXPECT_EQ(engine->cache().blocks_in_use(), 0);
+  EXPECT_EQ(engine->cache().pool().num_held(), 0);
   EXPECT_EQ(Tokens(*engine, {request}), Tokens(*MakeEngine(), {request}));
 }
 
@@ -487,7 +487,7 @@ TEST(EngineSteps, RequestsComeAndGoBetweenSteps) {
     ASSERT_EQ(told[i].done.size(), 1u);
     EXPECT_EQ(told[i].done[0].tokens, alone[i]);
   }
-  EXPECT_EQ(engine->cache().blocks_in_use(), 0);
+  EXPECT_EQ(engine->cache().pool().num_held(), 0);
 }
 
 TEST(EngineSteps, ACancelledRequestGivesAllBackAndOthersGoOn) {
@@ -511,7 +511,7 @@ TEST(EngineSteps, ACancelledRequestGivesAllBackAndOthersGoOn) {
       EXPECT_EQ(completion.tokens.size(), static_cast<size_t>(when)) << when;
     }
     EXPECT_EQ(other.done.at(0).tokens, alone[0]) << when;
-    EXPECT_EQ(engine->cache().blocks_in_use(), 0) << when;
+    EXPECT_EQ(engine->cache().pool().num_held(), 0) << when;
   }
 }
 
@@ -530,7 +530,7 @@ TEST(EngineSteps, ASinkThatThrowsEndsItsRequestAlone) {
   EXPECT_EQ(told.done.at(0).finish, FinishReason::kFailed);
   EXPECT_THAT(std::string(told.done[0].error.message()), HasSubstr("sink: threw \"no more\""));
   EXPECT_EQ(other.done.at(0).tokens, OneByOne({requests[3]}, 0)[0]);
-  EXPECT_EQ(engine->cache().blocks_in_use(), 0);
+  EXPECT_EQ(engine->cache().pool().num_held(), 0);
 }
 
 TEST(EngineSteps, OtherThreadsSubmitAndCancel) {
@@ -559,7 +559,7 @@ TEST(EngineSteps, OtherThreadsSubmitAndCancel) {
   while (done < kThreads * kEach) engine->Step();
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(wrong, 0);
-  EXPECT_EQ(engine->cache().blocks_in_use(), 0);
+  EXPECT_EQ(engine->cache().pool().num_held(), 0);
   EXPECT_TRUE(engine->cache().CheckAccounts().ok()) << engine->cache().CheckAccounts();
 }
 
@@ -604,7 +604,7 @@ TEST(Engine, LogitsThatAreNoNumbersEndTheirRequestAlone) {
   EXPECT_EQ(FirstError(completions), ErrorOf(completions[1]));
   EXPECT_THAT(std::string(FirstError(completions).message()),
               HasSubstr("request 1: new token 0: "));
-  EXPECT_EQ(engine->cache().blocks_in_use(), 0);
+  EXPECT_EQ(engine->cache().pool().num_held(), 0);
   // The others are what they are alone.
   const std::vector<std::vector<int64_t>> alone =
       OneByOne({requests[0], requests[3]}, /*window=*/0);

@@ -147,7 +147,7 @@ TEST(MemoryLimit, TheCacheOfAnEngineCounts) {
   const absl::Status status = FirstError(completions);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()),
-              MatchesRegex(".*needs 250001 blocks of 256 bytes at 1000002 tokens, the cache has "
+              MatchesRegex(".*needs 250001 pages of 256 bytes at 1000002 tokens, the cache has "
                            "[0-9]+: at most [0-9]+ tokens.*"));
   // Each fits alone, but not all together: they take turns.
   const auto together = Must(engine->Generate({8, {.prompt = {1, 2, 3}, .max_new_tokens = 2500}}));

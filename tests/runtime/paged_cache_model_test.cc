@@ -91,11 +91,11 @@ class NaiveGroup {
 // The cache under test, the naive one, and what each slot holds.
 class Twin {
  public:
-  Twin(std::vector<CacheGroup> groups, int64_t keep)
-      : cache_(std::move(groups), {.keep = keep}), keep_(keep) {
+  Twin(std::vector<CacheGroup> groups, int64_t pages, int64_t keep)
+      : cache_(std::move(groups), pages, {.keep = keep}), keep_(keep) {
     for (const CacheGroup& group : cache_.groups()) {
       naive_.emplace_back(group, keep);
-      memory_.emplace_back(group.num_blocks * group.block_size, -1);
+      memory_.emplace_back(pages * group.block_size, -1);
     }
   }
 
@@ -109,34 +109,31 @@ class Twin {
     for (NaiveGroup& group : naive_) group.Remove(sequence);
     histories_.erase(sequence);
   }
-  void Fork(SequenceId parent) { Adopt(parent, *cache_.Fork(parent), Length(parent)); }
+  void Fork(SequenceId parent) { Adopt(parent, *cache_.Fork(parent)); }
 
   // Whether a sequence can go on from a shorter length is what the naive cache says of it, and so
   // for both ways of going on.
   void TryLength(SequenceId sequence, int64_t length, bool fork) {
     bool holds = true;
     for (NaiveGroup& group : naive_) holds = holds && group.Holds(sequence, length);
-    ASSERT_EQ(cache_.Holds(sequence, length), holds) << length << " of " << Length(sequence);
     if (longest_[sequence] - length <= keep_) {
       ++within_keep_;
       ASSERT_TRUE(holds) << length << " of " << Length(sequence);
     }
+    SequenceId who = sequence;
     if (fork) {
-      const auto child = cache_.ForkAt(sequence, length);
-      ASSERT_EQ(child.ok(), holds);
-      if (holds) Adopt(sequence, *child, length);
-    } else {
-      const absl::Status status = cache_.Return(sequence, length);
-      ASSERT_EQ(status.ok(), holds);
-      if (holds) Cut(sequence, length);
+      who = *cache_.Fork(sequence);
+      Adopt(sequence, who);
     }
+    const absl::Status status = cache_.Return(who, length);
+    ASSERT_EQ(status.ok(), holds) << length << " of " << Length(sequence);
+    if (holds) Cut(who, length);
     returned_ += holds ? 1 : 0;
     refused_ += holds ? 0 : 1;
   }
 
   void Append(const std::vector<StepEntry>& entries) {
-    bool fits = true;
-    for (size_t g = 0; g < naive_.size(); ++g) fits = fits && Fits(g, entries);
+    const bool fits = Fits(entries);
     ASSERT_EQ(cache_.CanAppend(entries), fits);
     const auto step = cache_.Append(entries);
     ASSERT_EQ(step.ok(), fits);
@@ -159,10 +156,9 @@ class Twin {
   }
 
   void CheckAccounting() const {
-    for (size_t g = 0; g < naive_.size(); ++g) {
-      ASSERT_EQ(cache_.pool(static_cast<int>(g)).num_used(), naive_[g].used())
-          << cache_.groups()[g].name;
-    }
+    int64_t used = 0;
+    for (const NaiveGroup& group : naive_) used += group.used();
+    ASSERT_EQ(cache_.pool().num_used(), used);
   }
 
   int64_t Length(SequenceId sequence) const {
@@ -173,7 +169,7 @@ class Twin {
     for (const auto& [sequence, history] : histories_) all.push_back(sequence);
     return all;
   }
-  int64_t blocks_in_use() const { return cache_.blocks_in_use(); }
+  int64_t pages_held() const { return cache_.pool().num_held(); }
   int64_t appended() const { return appended_; }
   int64_t within_keep() const { return within_keep_; }
   int64_t returned() const { return returned_; }
@@ -184,21 +180,23 @@ class Twin {
     for (NaiveGroup& group : naive_) group.Return(sequence, length);
     histories_[sequence].resize(static_cast<size_t>(length));
   }
-  void Adopt(SequenceId parent, SequenceId child, int64_t length) {
+  void Adopt(SequenceId parent, SequenceId child) {
     for (NaiveGroup& group : naive_) group.Fork(parent, child);
     histories_[child] = histories_[parent];
     longest_[child] = longest_[parent];
-    Cut(child, length);
   }
 
   // What all entries take before anything is given back.
-  bool Fits(size_t g, const std::vector<StepEntry>& entries) const {
-    NaiveGroup after = naive_[g];
-    for (const StepEntry& entry : entries) {
-      if (!histories_.contains(entry.sequence)) return false;
-      after.Append(entry.sequence, Length(entry.sequence), entry.num_tokens);
+  bool Fits(const std::vector<StepEntry>& entries) const {
+    int64_t used = 0;
+    for (NaiveGroup after : naive_) {
+      for (const StepEntry& entry : entries) {
+        if (!histories_.contains(entry.sequence)) return false;
+        after.Append(entry.sequence, Length(entry.sequence), entry.num_tokens);
+      }
+      used += after.used();
     }
-    return after.used() <= cache_.groups()[g].num_blocks;
+    return used <= cache_.pool().num_pages();
   }
 
   void CopyBlock(const PagedCache::Copy& copy) {
@@ -246,15 +244,10 @@ class Twin {
   int64_t appended_ = 0, within_keep_ = 0, returned_ = 0, refused_ = 0;
 };
 
-CacheGroup Group(const CacheGroupKey& key, int64_t block_size, int64_t blocks) {
-  CacheGroup group = MakeCacheGroup(key, block_size);
-  group.num_blocks = blocks;
-  return group;
-}
-
 struct Setting {
   std::string name;
   std::vector<CacheGroup> groups;
+  int64_t pages = 0;
   int64_t keep = 0;
 };
 void PrintTo(const Setting& setting, std::ostream* os) { *os << setting.name; }
@@ -263,22 +256,22 @@ void PrintTo(const Setting& setting, std::ostream* os) { *os << setting.name; }
 std::vector<Setting> Settings() {
   using Key = CacheGroupKey;
   const std::vector<CacheGroup> windows = {
-      Group(Key::Full(), 4, 260),         Group(Key::Window(1), 4, 70),
-      Group(Key::Window(4), 3, 90),       Group(Key::Window(8), 4, 80),
-      Group(Key::Window(128), 8, 90),     Group(Key::Compressed(1), 16, 70),
-      Group(Key::Compressed(4), 3, 90),   Group(Key::Compressed(8), 2, 70),
-      Group(Key::Compressed(128), 1, 12), Group(Key::State(4, true), 4, 90),
-      Group(Key::State(8, false), 4, 60), Group(Key::State(128, false), 4, 110),
-      Group(Key::State(4, false), 4, 90)};
+      MakeCacheGroup(Key::Full(), 4),          MakeCacheGroup(Key::Window(1), 4),
+      MakeCacheGroup(Key::Window(4), 3),       MakeCacheGroup(Key::Window(8), 4),
+      MakeCacheGroup(Key::Window(128), 8),     MakeCacheGroup(Key::Compressed(1), 16),
+      MakeCacheGroup(Key::Compressed(4), 3),   MakeCacheGroup(Key::Compressed(8), 2),
+      MakeCacheGroup(Key::Compressed(128), 1), MakeCacheGroup(Key::State(4, true), 4),
+      MakeCacheGroup(Key::State(8, false), 4), MakeCacheGroup(Key::State(128, false), 4),
+      MakeCacheGroup(Key::State(4, false), 4)};
   // As a model with both kinds of compressor has them.
   const std::vector<CacheGroup> model = {
-      Group(Key::Window(128), 16, 70), Group(Key::State(4, true), 4, 150),
-      Group(Key::State(8, false), 8, 80), Group(Key::Compressed(4), 8, 30),
-      Group(Key::Compressed(8), 4, 30)};
-  return {{"all_kinds", windows, 0},
-          {"all_kinds_with_returns", windows, 40},
-          {"a_model", model, 0},
-          {"a_model_with_returns", model, 64}};
+      MakeCacheGroup(Key::Window(128), 16), MakeCacheGroup(Key::State(4, true), 4),
+      MakeCacheGroup(Key::State(8, false), 8), MakeCacheGroup(Key::Compressed(4), 8),
+      MakeCacheGroup(Key::Compressed(8), 4)};
+  return {{"all_kinds", windows, 1100, 0},
+          {"all_kinds_with_returns", windows, 1100, 40},
+          {"a_model", model, 300, 0},
+          {"a_model_with_returns", model, 300, 64}};
 }
 
 int64_t Calls() {
@@ -318,7 +311,7 @@ TEST_P(PagedCacheModel, RandomCallsAgree) {
   constexpr size_t kMostSequences = 6;
   constexpr int64_t kLongest = 600;
   std::mt19937 random(11);
-  Twin twin(GetParam().groups, GetParam().keep);
+  Twin twin(GetParam().groups, GetParam().pages, GetParam().keep);
   for (int64_t call = 0; call < Calls() / 4 && !HasFatalFailure(); ++call) {
     SCOPED_TRACE(call);
     std::vector<SequenceId> all = twin.sequences();
@@ -349,7 +342,7 @@ TEST_P(PagedCacheModel, RandomCallsAgree) {
   EXPECT_GT(twin.within_keep(), Calls() / 1600);
   for (const SequenceId sequence : twin.sequences()) twin.Remove(sequence);
   twin.CheckAccounting();
-  EXPECT_EQ(twin.blocks_in_use(), 0);
+  EXPECT_EQ(twin.pages_held(), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Settings, PagedCacheModel, ::testing::ValuesIn(Settings()),
@@ -357,23 +350,23 @@ INSTANTIATE_TEST_SUITE_P(Settings, PagedCacheModel, ::testing::ValuesIn(Settings
 
 // The rule in numbers: windows of 4 that overlap, a sliding window of 6, blocks of 4 rows.
 TEST(PagedCacheReturn, NeedsTheWindowAndTheStateOfTheWindowBefore) {
-  std::vector<CacheGroup> groups = {Group(CacheGroupKey::Window(6), 4, 9),
-                                    Group(CacheGroupKey::State(4, true), 4, 9),
-                                    Group(CacheGroupKey::Compressed(4), 4, 9)};
+  std::vector<CacheGroup> groups = {MakeCacheGroup(CacheGroupKey::Window(6), 4),
+                                    MakeCacheGroup(CacheGroupKey::State(4, true), 4),
+                                    MakeCacheGroup(CacheGroupKey::Compressed(4), 4)};
   for (const int64_t keep : {0, 16}) {
-    PagedCache cache(groups, {.keep = keep});
+    PagedCache cache(groups, 27, {.keep = keep});
     const SequenceId a = cache.AddSequence();
     for (int i = 0; i < 32; ++i) ASSERT_TRUE(cache.Append({{a, 1}}).ok());
-    EXPECT_TRUE(cache.Holds(a, 32));
-    EXPECT_EQ(cache.Holds(a, 16), keep == 16);
-    EXPECT_FALSE(cache.Holds(a, 8));
-    EXPECT_FALSE(cache.Holds(a, 33));
-    EXPECT_FALSE(cache.Holds(a + 1, 0));
+    EXPECT_TRUE(cache.Return(a, 32).ok());
+    EXPECT_FALSE(cache.Return(a, 8).ok());
+    EXPECT_FALSE(cache.Return(a, 33).ok());
+    EXPECT_FALSE(cache.Return(a + 1, 0).ok());
+    EXPECT_EQ(cache.Return(a, 16).ok(), keep == 16);
   }
 }
 
 TEST(PagedCacheReturn, SaysWhichRowIsGone) {
-  PagedCache cache({Group(CacheGroupKey::Window(6), 4, 9)});
+  PagedCache cache({MakeCacheGroup(CacheGroupKey::Window(6), 4)}, 9);
   const SequenceId a = cache.AddSequence();
   ASSERT_TRUE(cache.Append({{a, 32}}).ok());
   const absl::Status status = cache.Return(a, 16);
@@ -382,28 +375,30 @@ TEST(PagedCacheReturn, SaysWhichRowIsGone) {
             "sequence 0 of 32 tokens, back to 16: expected row 11 of cache group \"window_6\", got "
             "rows from 24 on");
   EXPECT_EQ(cache.Length(a), 32);
-  EXPECT_EQ(cache.ForkAt(a, 40).status().message(),
-            "sequence 0: expected a length of 0 to 32, got 40");
+  EXPECT_EQ(cache.Return(a, 40).message(), "sequence 0: expected a length of 0 to 32, got 40");
   EXPECT_EQ(cache.Return(a + 1, 0).code(), absl::StatusCode::kNotFound);
 }
 
 // What a prefix is for: the second request shares its blocks and copies none.
 TEST(PagedCacheReturn, APrefixOfWholeWindowsAndBlocksIsSharedWithoutACopy) {
   PagedCache cache(
-      {Group(CacheGroupKey::Full(), 4, 20), Group(CacheGroupKey::Compressed(4), 2, 9)});
+      {MakeCacheGroup(CacheGroupKey::Full(), 4), MakeCacheGroup(CacheGroupKey::Compressed(4), 2)},
+      29);
   const SequenceId a = cache.AddSequence();
   ASSERT_TRUE(cache.Append({{a, 20}}).ok());
-  const int64_t used = cache.blocks_in_use();
-  const SequenceId b = *cache.ForkAt(a, 16);
+  const int64_t used = cache.pool().num_held();
+  const SequenceId b = *cache.Fork(a);
+  ASSERT_TRUE(cache.Return(b, 16).ok());
   EXPECT_EQ(cache.Length(b), 16);
-  EXPECT_EQ(cache.blocks_in_use(), used);
+  EXPECT_EQ(cache.pool().num_held(), used);
   const StepMetadata step = *cache.Append({{b, 4}});
   EXPECT_TRUE(cache.TakeCopies().empty());
   EXPECT_EQ(step.positions, (std::vector<int64_t>{16, 17, 18, 19}));
-  EXPECT_EQ(step.groups[1].slot_mapping, (std::vector<int64_t>{-1, -1, -1, 6}));
+  // Pages 0 to 4 and 5 to 7 are the first one's, 8 has the new rows of all tokens.
+  EXPECT_EQ(step.groups[1].slot_mapping, (std::vector<int64_t>{-1, -1, -1, 2 * 9}));
   cache.Remove(a);
   cache.Remove(b);
-  EXPECT_EQ(cache.blocks_in_use(), 0);
+  EXPECT_EQ(cache.pool().num_held(), 0);
 }
 
 }  // namespace

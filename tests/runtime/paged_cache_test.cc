@@ -12,16 +12,15 @@
 namespace pagefuse {
 namespace {
 
-CacheGroup Full(int64_t blocks) {
+CacheGroup Full() {
   CacheGroup group;
   group.name = "full";
   group.block_size = 4;
-  group.num_blocks = blocks;
   return group;
 }
 
-CacheGroup Window(int64_t window, int64_t blocks) {
-  CacheGroup group = Full(blocks);
+CacheGroup Window(int64_t window) {
+  CacheGroup group = Full();
   group.name = "window";
   group.kind = CacheKind::kWindow;
   group.sliding_window = window;
@@ -29,7 +28,7 @@ CacheGroup Window(int64_t window, int64_t blocks) {
 }
 
 TEST(PagedCache, SlotsFollowTheBlocksOfTheSequence) {
-  PagedCache cache({Full(8)});
+  PagedCache cache({Full()}, 8);
   const SequenceId a = cache.AddSequence();
   const SequenceId b = cache.AddSequence();
   StepMetadata step = *cache.Append({{a, 5}, {b, 2}});
@@ -41,11 +40,11 @@ TEST(PagedCache, SlotsFollowTheBlocksOfTheSequence) {
 }
 
 TEST(PagedCache, AWindowKeepsOnlyTheBlocksThatTheNextTokenSees) {
-  PagedCache cache({Window(6, 8)});
+  PagedCache cache({Window(6)}, 8);
   const SequenceId a = cache.AddSequence();
   ASSERT_TRUE(cache.Append({{a, 16}}).ok());
   // The next token, at 16, sees 11..16: blocks 2 (8..11) and 3 stay, 0 and 1 are free.
-  EXPECT_EQ(cache.pool(0).num_used(), 2);
+  EXPECT_EQ(cache.pool().num_used(), 2);
   StepMetadata step = *cache.Append({{a, 1}});
   EXPECT_EQ(step.groups[0].max_blocks, 5);
   EXPECT_EQ(step.groups[0].block_table[2], 2);
@@ -53,30 +52,30 @@ TEST(PagedCache, AWindowKeepsOnlyTheBlocksThatTheNextTokenSees) {
 }
 
 TEST(PagedCache, AFullPoolRefusesAndChangesNothing) {
-  PagedCache cache({Full(2)});
+  PagedCache cache({Full()}, 2);
   const SequenceId a = cache.AddSequence();
   ASSERT_TRUE(cache.Append({{a, 3}}).ok());
   EXPECT_EQ(cache.Append({{a, 6}}).status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(cache.Length(a), 3);
-  EXPECT_EQ(cache.pool(0).num_used(), 1);
+  EXPECT_EQ(cache.pool().num_used(), 1);
   EXPECT_TRUE(cache.Append({{a, 5}}).ok());
 }
 
 TEST(PagedCache, UnknownOrRepeatedSequencesAreRefused) {
-  PagedCache cache({Full(2)});
+  PagedCache cache({Full()}, 2);
   const SequenceId a = cache.AddSequence();
   EXPECT_EQ(cache.Append({{a + 1, 1}}).status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(cache.Append({{a, 1}, {a, 1}}).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(cache.Append({{a, -1}}).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(cache.blocks_in_use(), 0);
+  EXPECT_EQ(cache.pool().num_held(), 0);
 }
 
 TEST(PagedCache, AForkWritesToACopyOfTheSharedBlock) {
-  PagedCache cache({Full(4)});
+  PagedCache cache({Full()}, 4);
   const SequenceId parent = cache.AddSequence();
   ASSERT_TRUE(cache.Append({{parent, 6}}).ok());
   const SequenceId child = *cache.Fork(parent);
-  EXPECT_EQ(cache.blocks_in_use(), 2);
+  EXPECT_EQ(cache.pool().num_held(), 2);
   StepMetadata step = *cache.Append({{child, 1}});
   std::vector<PagedCache::Copy> copies = cache.TakeCopies();
   ASSERT_EQ(copies.size(), 1u);
@@ -88,49 +87,49 @@ TEST(PagedCache, AForkWritesToACopyOfTheSharedBlock) {
   EXPECT_TRUE(cache.TakeCopies().empty());
   cache.Remove(parent);
   cache.Remove(child);
-  EXPECT_EQ(cache.blocks_in_use(), 0);
+  EXPECT_EQ(cache.pool().num_held(), 0);
 }
 
 TEST(PagedCache, AWindowHoldsNoMoreBlocksThanItNeeds) {
   for (int64_t window : {1, 3, 4, 5, 9}) {
-    PagedCache cache({Window(window, 6)});
+    PagedCache cache({Window(window)}, 6);
     const SequenceId a = cache.AddSequence();
     for (int64_t length = 1; length <= 60; ++length) {
       ASSERT_TRUE(cache.Append({{a, 1}}).ok());
       // The next token, at `length`, sees the last window - 1 that are there.
       const int64_t first = std::max<int64_t>(0, length - window + 1);
       const int64_t visible = (length + 3) / 4 - first / 4;
-      EXPECT_EQ(cache.pool(0).num_used(), visible) << "window " << window << ", " << length;
+      EXPECT_EQ(cache.pool().num_used(), visible) << "window " << window << ", " << length;
     }
   }
 }
 
-TEST(PagedCache, GroupsRunOutByThemselves) {
-  PagedCache cache({Full(4), Window(4, 2)});
+TEST(PagedCache, WhatAGroupGivesBackAnotherOneTakes) {
+  PagedCache cache({Full(), Window(4)}, 6);
   const SequenceId a = cache.AddSequence();
   for (int i = 0; i < 4; ++i) ASSERT_TRUE(cache.Append({{a, 4}}).ok());
-  // 16 tokens fill the full group; the window has let most of them go.
-  EXPECT_EQ(cache.pool(0).num_free(), 0);
-  EXPECT_GE(cache.pool(1).num_free(), 1);
+  // Of 16 tokens the full group has 4 blocks; the window has let all but the last one go.
+  EXPECT_EQ(cache.pool().num_free(), 1);
+  // Its next block and that of the window are two.
   EXPECT_FALSE(cache.CanAppend({{a, 1}}));
   const SequenceId b = cache.AddSequence();
   EXPECT_EQ(cache.Append({{b, 1}}).status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(cache.pool(1).num_used(), 1);
+  EXPECT_EQ(cache.pool().num_used(), 5);
 }
 
 TEST(PagedCache, AStepWithoutTokensIsEmpty) {
-  PagedCache cache({Full(2)});
+  PagedCache cache({Full()}, 2);
   const SequenceId a = cache.AddSequence();
   const StepMetadata none = *cache.Append({});
   EXPECT_EQ(none.query_start_loc, std::vector<int32_t>{0});
   const StepMetadata step = *cache.Append({{a, 0}});
   EXPECT_EQ(step.query_start_loc, (std::vector<int32_t>{0, 0}));
   EXPECT_EQ(step.groups[0].max_blocks, 0);
-  EXPECT_EQ(cache.blocks_in_use(), 0);
+  EXPECT_EQ(cache.pool().num_held(), 0);
 }
 
 TEST(PagedCache, HugeCountsAreRefused) {
-  PagedCache cache({Full(2), Window(3, 2)});
+  PagedCache cache({Full(), Window(3)}, 4);
   const SequenceId a = cache.AddSequence();
   ASSERT_TRUE(cache.Append({{a, 3}}).ok());
   const int64_t huge = std::numeric_limits<int64_t>::max();
@@ -140,7 +139,7 @@ TEST(PagedCache, HugeCountsAreRefused) {
 }
 
 TEST(PagedCache, TheLastSharerOfABlockNeedsNoCopy) {
-  PagedCache cache({Full(2)});
+  PagedCache cache({Full()}, 2);
   const SequenceId parent = cache.AddSequence();
   ASSERT_TRUE(cache.Append({{parent, 2}}).ok());
   const SequenceId child = *cache.Fork(parent);
@@ -169,7 +168,7 @@ class NaiveCache {
 
 TEST(PagedCache, RandomCallsNeverLoseAVisibleTokenOrLeakABlock) {
   std::mt19937 random(7);
-  PagedCache cache({Full(40), Window(10, 30)});
+  PagedCache cache({Full(), Window(10)}, 70);
   std::vector<NaiveCache> naive(2);
   std::vector<SequenceId> live;
   for (int call = 0; call < 4000; ++call) {
@@ -215,7 +214,7 @@ TEST(PagedCache, RandomCallsNeverLoseAVisibleTokenOrLeakABlock) {
     }
   }
   for (SequenceId sequence : live) cache.Remove(sequence);
-  EXPECT_EQ(cache.blocks_in_use(), 0);
+  EXPECT_EQ(cache.pool().num_held(), 0);
 }
 
 // Slots with the tokens that were written to them, copies of blocks included.
@@ -237,7 +236,7 @@ class NaiveSlots {
 
 TEST(PagedCache, RandomForksReadTheTokensOfTheirOwnHistory) {
   std::mt19937 random(23);
-  PagedCache cache({Full(30), Window(6, 24)});
+  PagedCache cache({Full(), Window(6)}, 54);
   std::vector<NaiveSlots> slots(2);
   std::map<SequenceId, std::vector<int64_t>> histories;
   int64_t next_token = 0;
@@ -294,7 +293,7 @@ TEST(PagedCache, RandomForksReadTheTokensOfTheirOwnHistory) {
   }
   EXPECT_GT(appended, 500);
   for (const auto& [sequence, history] : histories) cache.Remove(sequence);
-  EXPECT_EQ(cache.blocks_in_use(), 0);
+  EXPECT_EQ(cache.pool().num_held(), 0);
 }
 
 }  // namespace

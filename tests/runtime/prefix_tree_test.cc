@@ -32,13 +32,10 @@ struct Text {
   }
 };
 
-std::vector<CacheGroup> AllKinds(int64_t blocks) {
-  std::vector<CacheGroup> groups = {MakeCacheGroup(CacheGroupKey::Full(), 4),
-                                    MakeCacheGroup(CacheGroupKey::Window(6), 2),
-                                    MakeCacheGroup(CacheGroupKey::Compressed(4), 1),
-                                    MakeCacheGroup(CacheGroupKey::State(4, true), 4)};
-  for (CacheGroup& group : groups) group.num_blocks = blocks;
-  return groups;
+std::vector<CacheGroup> AllKinds() {
+  return {MakeCacheGroup(CacheGroupKey::Full(), 4), MakeCacheGroup(CacheGroupKey::Window(6), 2),
+          MakeCacheGroup(CacheGroupKey::Compressed(4), 1),
+          MakeCacheGroup(CacheGroupKey::State(4, true), 4)};
 }
 
 // Random texts over few tokens, so that many begin alike.
@@ -86,7 +83,7 @@ class NaiveTree {
 
 void CompareWithNaive(const std::vector<CacheGroup>& groups, const PrefixTree::Options& options,
                       int rounds) {
-  PagedCache cache(groups, {.keeps_texts = true, .tree = options});
+  PagedCache cache(groups, 1 << 20, {.keeps_texts = true, .tree = options});
   PrefixTree& tree = *cache.tree();
   const bool has_windows =
       std::ranges::any_of(groups, [](const CacheGroup& g) { return g.sliding_window > 0; });
@@ -114,7 +111,7 @@ void CompareWithNaive(const std::vector<CacheGroup>& groups, const PrefixTree::O
       cache.Commit();
     }
     cache.Remove(sequence);
-    ASSERT_EQ(cache.blocks_in_use(), 0);
+    ASSERT_EQ(cache.pool().num_held(), 0);
     if (round % 1000 == 0) {
       ASSERT_TRUE(cache.CheckAccounts().ok()) << cache.CheckAccounts();
     }
@@ -122,24 +119,18 @@ void CompareWithNaive(const std::vector<CacheGroup>& groups, const PrefixTree::O
   EXPECT_GT(hits, rounds / 4);
   tree.Clear();
   EXPECT_EQ(tree.num_nodes(), 0);
-  for (int g = 0; g < static_cast<int>(groups.size()); ++g) {
-    EXPECT_EQ(cache.pool(g).num_used(), 0);
-  }
+  EXPECT_EQ(cache.pool().num_used(), 0);
 }
 
 TEST(PrefixTree, FindsTheLongestBeginning) {
-  CompareWithNaive(AllKinds(1 << 20), {}, 50000);
-  std::vector<CacheGroup> full = {MakeCacheGroup(CacheGroupKey::Full(), 4)};
-  full[0].num_blocks = 1 << 20;
-  CompareWithNaive(full, {}, 50000);
+  CompareWithNaive(AllKinds(), {}, 50000);
+  CompareWithNaive({MakeCacheGroup(CacheGroupKey::Full(), 4)}, {}, 50000);
 }
 
-TEST(PrefixTree, EqualHashesNeverShare) {
-  CompareWithNaive(AllKinds(1 << 20), {.hash_mask = 0}, 800);
-}
+TEST(PrefixTree, EqualHashesNeverShare) { CompareWithNaive(AllKinds(), {.hash_mask = 0}, 800); }
 
 TEST(PrefixTree, NodesHoldWholeBlocksOfAllGroups) {
-  EXPECT_EQ(PrefixTree::UnitOf(AllKinds(1)), 4);
+  EXPECT_EQ(PrefixTree::UnitOf(AllKinds()), 4);
   EXPECT_EQ(PrefixTree::UnitOf({MakeCacheGroup(CacheGroupKey::Full(), 6),
                                 MakeCacheGroup(CacheGroupKey::Window(9), 4)}),
             12);
@@ -152,9 +143,8 @@ TEST(PrefixTree, NodesHoldWholeBlocksOfAllGroups) {
 // Conversations in turn, each a little longer than the last time, in a pool that is too small for all:
 // something of them is found again, where the least recently used alone would be gone each time.
 TEST(PrefixTree, TextsInTurnThatOutgrowThePoolAreFoundInPart) {
-  std::vector<CacheGroup> groups = {MakeCacheGroup(CacheGroupKey::Full(), 4)};
-  groups[0].num_blocks = 8 * 64 * 4 / 5;
-  PagedCache cache(groups, {.keeps_texts = true});
+  PagedCache cache({MakeCacheGroup(CacheGroupKey::Full(), 4)}, 8 * 64 * 4 / 5,
+                   {.keeps_texts = true});
   int64_t found = 0, needed = 0;
   for (int64_t turn = 0; turn < 10; ++turn) {
     for (int64_t who = 0; who < 8; ++who) {
@@ -177,10 +167,10 @@ TEST(PrefixTree, TextsInTurnThatOutgrowThePoolAreFoundInPart) {
 // Rows of a cache: each holds the hash of the text up to its token, and each step reads what it should.
 class KnownRows {
  public:
-  explicit KnownRows(int64_t blocks)
-      : cache_(AllKinds(blocks), {.keeps_texts = true}), random_(blocks) {
+  explicit KnownRows(int64_t pages)
+      : cache_(AllKinds(), pages, {.keeps_texts = true}), random_(pages) {
     for (const CacheGroup& group : cache_.groups()) {
-      rows_.emplace_back(group.num_blocks * group.block_size);
+      rows_.emplace_back(pages * group.block_size);
     }
   }
   PagedCache& cache() { return cache_; }
@@ -321,7 +311,7 @@ TEST(CacheStep, SequencesReadWhatTheyWroteWhateverIsSharedAndFails) {
     EXPECT_GT(rows.failed(), 1000) << blocks;
     EXPECT_GE(rows.waited(), blocks < 2000 ? 100 : 0) << blocks;
     rows.RemoveAll();
-    EXPECT_EQ(rows.cache().blocks_in_use(), 0);
+    EXPECT_EQ(rows.cache().pool().num_held(), 0);
     EXPECT_TRUE(rows.cache().CheckAccounts().ok()) << rows.cache().CheckAccounts();
   }
 }

@@ -344,7 +344,7 @@ Request SampledRequest(int64_t first, int64_t samples) {
 
 std::vector<std::vector<int64_t>> TokensOf(Engine& engine, const std::vector<Request>& requests) {
   const auto completions = Must(engine.Generate(requests));
-  EXPECT_EQ(engine.cache().blocks_in_use(), 0);
+  EXPECT_EQ(engine.cache().pool().num_held(), 0);
   std::vector<std::vector<int64_t>> tokens;
   for (const Completion& completion : completions) tokens.push_back(completion.tokens);
   return tokens;

@@ -15,11 +15,10 @@
 namespace pagefuse {
 namespace {
 
-CacheGroup Group(int64_t blocks) {
+CacheGroup Group() {
   CacheGroup group;
   group.name = "full";
   group.block_size = 4;
-  group.num_blocks = blocks;
   return group;
 }
 
@@ -51,7 +50,7 @@ class Load : public Scheduler {
 constexpr PagedCache::Options kKeepsTexts = {.keeps_texts = true};
 
 TEST(Scheduler, ALongPromptIsPrefilledInChunks) {
-  PagedCache cache({Group(10)});
+  PagedCache cache({Group()}, 10);
   Load scheduler(&cache, {.max_tokens_per_step = 8, .max_sequences = 4});
   scheduler.Add(20);
   std::vector<int64_t> chunks;
@@ -65,7 +64,7 @@ TEST(Scheduler, ALongPromptIsPrefilledInChunks) {
 }
 
 TEST(Scheduler, DecodesComeBeforePrefills) {
-  PagedCache cache({Group(20)});
+  PagedCache cache({Group()}, 20);
   Load scheduler(&cache, {.max_tokens_per_step = 6, .max_sequences = 4});
   const size_t first = scheduler.Add(3);
   scheduler.Run();
@@ -79,7 +78,7 @@ TEST(Scheduler, DecodesComeBeforePrefills) {
 }
 
 TEST(Scheduler, ARequestThatNeverFitsIsNamed) {
-  PagedCache cache({Group(2)});
+  PagedCache cache({Group()}, 2);
   Load scheduler(&cache, {.max_tokens_per_step = 64, .max_sequences = 4});
   scheduler.Add(9);
   auto step = scheduler.Next();
@@ -88,7 +87,7 @@ TEST(Scheduler, ARequestThatNeverFitsIsNamed) {
 }
 
 TEST(Scheduler, TheYoungestGivesItsBlocksBackWhenTheyRunOut) {
-  PagedCache cache({Group(4)});
+  PagedCache cache({Group()}, 4);
   Load scheduler(&cache, {.max_tokens_per_step = 64, .max_sequences = 4});
   const size_t old = scheduler.Add(8);
   const size_t young = scheduler.Add(8);
@@ -115,7 +114,7 @@ TEST(Scheduler, TheYoungestGivesItsBlocksBackWhenTheyRunOut) {
 }
 
 TEST(Scheduler, WrittenTokensThatAreComputedAgainAreRowsOfTheirOwn) {
-  PagedCache cache({Group(5)});
+  PagedCache cache({Group()}, 5);
   Load scheduler(&cache, {.max_tokens_per_step = 64, .max_sequences = 4});
   const size_t old = scheduler.Add(8);
   const size_t young = scheduler.Add(5);
@@ -149,7 +148,7 @@ TEST(Scheduler, WrittenTokensThatAreComputedAgainAreRowsOfTheirOwn) {
 }
 
 TEST(Scheduler, WhatWaitsIsServedInTheOrderOfArrival) {
-  PagedCache cache({Group(100)});
+  PagedCache cache({Group()}, 100);
   Load scheduler(&cache, {.max_tokens_per_step = 64, .max_sequences = 2});
   for (int i = 0; i < 5; ++i) scheduler.Add(4);
   std::vector<size_t> order;
@@ -165,7 +164,7 @@ TEST(Scheduler, WhatWaitsIsServedInTheOrderOfArrival) {
 }
 
 TEST(Scheduler, AnOlderPromptThatWaitsForBlocksIsNotOvertaken) {
-  PagedCache cache({Group(6)});
+  PagedCache cache({Group()}, 6);
   Load scheduler(&cache, {.max_tokens_per_step = 12, .max_sequences = 4});
   const size_t first = scheduler.Add(4);
   const size_t large = scheduler.Add(20);
@@ -184,7 +183,7 @@ TEST(Scheduler, AnOlderPromptThatWaitsForBlocksIsNotOvertaken) {
 }
 
 TEST(Scheduler, ARequestMayFinishWhileItWaits) {
-  PagedCache cache({Group(4)});
+  PagedCache cache({Group()}, 4);
   Load scheduler(&cache, {.max_tokens_per_step = 8, .max_sequences = 1});
   scheduler.Add(4);
   const size_t second = scheduler.Add(4);
@@ -193,18 +192,18 @@ TEST(Scheduler, ARequestMayFinishWhileItWaits) {
   scheduler.Finish(0);
   EXPECT_TRUE(scheduler.done());
   EXPECT_TRUE(scheduler.Run().work.empty());
-  EXPECT_EQ(cache.blocks_in_use(), 0);
+  EXPECT_EQ(cache.pool().num_held(), 0);
 }
 
-CacheGroup Window(int64_t blocks) {
-  CacheGroup group = Group(blocks);
+CacheGroup Window() {
+  CacheGroup group = Group();
   group.name = "window";
   group.sliding_window = 6;
   return group;
 }
 
 TEST(Scheduler, AnEqualBeginningIsComputedOnce) {
-  PagedCache cache({Group(20), Window(20)}, kKeepsTexts);
+  PagedCache cache({Group(), Window()}, 40, kKeepsTexts);
   Load scheduler(&cache, {.max_tokens_per_step = 64, .max_sequences = 4});
   const size_t first = scheduler.Add(20);
   const size_t second = scheduler.Add(18, 0, first, 14);
@@ -225,17 +224,18 @@ TEST(Scheduler, AnEqualBeginningIsComputedOnce) {
   EXPECT_TRUE(step.work[1].last);
   EXPECT_EQ(scheduler.shared_tokens(), 12);
   EXPECT_EQ(scheduler.shared_tokens(second), 12);
-  EXPECT_EQ(cache.pool(0).num_held(), 3 + 3 + 2);
+  // Blocks of all rows, and of windows.
+  EXPECT_EQ(cache.pool().num_held(), 3 + 3 + 2 + 6);
   EXPECT_TRUE(cache.CheckAccounts().ok()) << cache.CheckAccounts();
 }
 
 TEST(Scheduler, ABeginningIsThereWhenItsRequestIsDone) {
-  PagedCache cache({Group(20), Window(20)}, kKeepsTexts);
+  PagedCache cache({Group(), Window()}, 40, kKeepsTexts);
   Load scheduler(&cache, {.max_tokens_per_step = 64, .max_sequences = 4});
   const size_t first = scheduler.Add(20);
   scheduler.Run();
   scheduler.Finish(first);
-  EXPECT_EQ(cache.blocks_in_use(), 0);
+  EXPECT_EQ(cache.pool().num_held(), 0);
   scheduler.Add(20, 0, first, 20);
   // Two tokens of a prompt, or more, are computed; they are not those of a block here.
   EXPECT_EQ(scheduler.Run().work[0].first_token, 16);
@@ -248,7 +248,7 @@ TEST(Scheduler, ABeginningIsThereWhenItsRequestIsDone) {
 }
 
 TEST(Scheduler, NothingIsTakenOfATextThatIsNotToBeShared) {
-  PagedCache cache({Group(20)}, kKeepsTexts);
+  PagedCache cache({Group()}, 20, kKeepsTexts);
   Scheduler scheduler(&cache, {.max_tokens_per_step = 64, .max_sequences = 4});
   const std::vector<int64_t> tokens(20, 3);
   for (const auto& [salt, shares, shared] : std::vector<std::tuple<std::string, bool, int64_t>>{
@@ -262,7 +262,7 @@ TEST(Scheduler, NothingIsTakenOfATextThatIsNotToBeShared) {
 }
 
 TEST(Scheduler, BeginningsOfBeginningsWaitInTurn) {
-  PagedCache cache({Group(40)}, kKeepsTexts);
+  PagedCache cache({Group()}, 40, kKeepsTexts);
   Load scheduler(&cache, {.max_tokens_per_step = 64, .max_sequences = 4});
   const size_t a = scheduler.Add(20);
   const size_t b = scheduler.Add(30, 0, a, 8);
@@ -278,12 +278,12 @@ TEST(Scheduler, BeginningsOfBeginningsWaitInTurn) {
   }
   EXPECT_EQ(first_tokens, (std::vector<int64_t>{0, 8, 24}));
   EXPECT_EQ(scheduler.shared_tokens(), 32);
-  EXPECT_EQ(cache.blocks_in_use(), 0);
+  EXPECT_EQ(cache.pool().num_held(), 0);
 }
 
 // What one has that gave its blocks back is found again while nobody needs the room.
 TEST(Scheduler, APreemptedRequestLosesWhatIsBehindItsLastWholeBlock) {
-  PagedCache cache({Group(6)}, kKeepsTexts);
+  PagedCache cache({Group()}, 6, kKeepsTexts);
   Load scheduler(&cache, {.max_tokens_per_step = 64, .max_sequences = 4});
   const size_t old = scheduler.Add(11);
   const size_t young = scheduler.Add(9);
@@ -302,7 +302,7 @@ TEST(Scheduler, APreemptedRequestLosesWhatIsBehindItsLastWholeBlock) {
 }
 
 TEST(Scheduler, ARequestStartsWhenItsPromptFitsBesideWhatOthersMayNeed) {
-  PagedCache cache({Group(10)});
+  PagedCache cache({Group()}, 10);
   Load scheduler(&cache, {.max_tokens_per_step = 64, .max_sequences = 4, .growth_tokens = 8});
   const size_t first = scheduler.Add(8, /*more=*/20);
   const size_t second = scheduler.Add(28);  // seven blocks: with two and two soon, one too many
@@ -313,7 +313,7 @@ TEST(Scheduler, ARequestStartsWhenItsPromptFitsBesideWhatOthersMayNeed) {
 }
 
 TEST(Scheduler, AShortPromptDoesNotWaitForALongOne) {
-  PagedCache cache({Group(100)});
+  PagedCache cache({Group()}, 100);
   Load scheduler(&cache, {.max_tokens_per_step = 32, .max_sequences = 4});
   const size_t large = scheduler.Add(300);
   scheduler.Run();
@@ -327,14 +327,14 @@ TEST(Scheduler, AShortPromptDoesNotWaitForALongOne) {
 }
 
 TEST(Scheduler, AStepThatWasNotRunIsPlannedAgain) {
-  PagedCache cache({Group(20), Window(20)}, kKeepsTexts);
+  PagedCache cache({Group(), Window()}, 40, kKeepsTexts);
   Load scheduler(&cache, {.max_tokens_per_step = 16, .max_sequences = 4});
   scheduler.Add(30);
   scheduler.Run();
-  const int64_t held = cache.blocks_in_use();
+  const int64_t held = cache.pool().num_held();
   const Scheduler::Step failed = Must(scheduler.Next());
   scheduler.RollBack();
-  EXPECT_EQ(cache.blocks_in_use(), held);
+  EXPECT_EQ(cache.pool().num_held(), held);
   const Scheduler::Step again = scheduler.Run();
   EXPECT_EQ(again.work[0].first_token, failed.work[0].first_token);
   EXPECT_EQ(again.metadata.positions, failed.metadata.positions);
@@ -342,14 +342,14 @@ TEST(Scheduler, AStepThatWasNotRunIsPlannedAgain) {
 }
 
 TEST(Scheduler, LeavesNothingBehindWhenItGoes) {
-  PagedCache cache({Group(8)});
+  PagedCache cache({Group()}, 8);
   {
     Load scheduler(&cache, {.max_tokens_per_step = 8, .max_sequences = 2});
     scheduler.Add(8);
     scheduler.Run();
-    EXPECT_GT(cache.blocks_in_use(), 0);
+    EXPECT_GT(cache.pool().num_held(), 0);
   }
-  EXPECT_EQ(cache.blocks_in_use(), 0);
+  EXPECT_EQ(cache.pool().num_held(), 0);
 }
 
 // Pieces of prompts have 2 tokens or more and leave none or 2 or more, in any load; written tokens are
@@ -358,7 +358,7 @@ TEST(SchedulerPieces, RandomLoads) {
   std::mt19937 random(47);
   int64_t pieces = 0, again = 0, shared = 0;
   for (int round = 0; round < 100000; ++round) {
-    PagedCache cache({Group(8 + random() % 12), Window(20)}, kKeepsTexts);
+    PagedCache cache({Group(), Window()}, static_cast<int64_t>(14 + random() % 16), kKeepsTexts);
     const auto budget = static_cast<int64_t>(4 + random() % 16);
     Load scheduler(&cache, {.max_tokens_per_step = budget,
                             .max_sequences = 1 + static_cast<int64_t>(random() % (budget / 2))});
@@ -400,7 +400,7 @@ TEST(SchedulerPieces, RandomLoads) {
       }
       ASSERT_LE(tokens, budget);
     }
-    ASSERT_EQ(cache.blocks_in_use(), 0);
+    ASSERT_EQ(cache.pool().num_held(), 0);
     if (round % 100 == 0) {
       ASSERT_TRUE(cache.CheckAccounts().ok()) << cache.CheckAccounts();
     }
@@ -416,7 +416,7 @@ TEST(Scheduler, RandomBeginningsEndAll) {
   std::mt19937 random(31);
   int64_t shared = 0, preemptions = 0;
   for (int round = 0; round < 2000; ++round) {
-    PagedCache cache({Group(8 + random() % 12), Window(20)}, kKeepsTexts);
+    PagedCache cache({Group(), Window()}, static_cast<int64_t>(14 + random() % 16), kKeepsTexts);
     const int64_t sequences = 1 + static_cast<int64_t>(random() % 4);
     Load scheduler(&cache, {.max_tokens_per_step = std::max<int64_t>(4, 2 * sequences) +
                                                    static_cast<int64_t>(random() % 20),
@@ -446,7 +446,7 @@ TEST(Scheduler, RandomBeginningsEndAll) {
         }
       }
     }
-    EXPECT_EQ(cache.blocks_in_use(), 0);
+    EXPECT_EQ(cache.pool().num_held(), 0);
     shared += scheduler.shared_tokens();
     preemptions += scheduler.preemptions();
   }
@@ -462,7 +462,7 @@ TEST(Scheduler, RandomLoadsKeepTheLimits) {
   for (int round = 0; round < 200; ++round) {
     const auto budget = static_cast<int64_t>(4 + random() % 16);
     const auto sequences = static_cast<int64_t>(1 + random() % (budget / 2));
-    PagedCache cache({Group(7 + random() % 6)});
+    PagedCache cache({Group()}, static_cast<int64_t>(7 + random() % 6));
     Load scheduler(&cache, {.max_tokens_per_step = budget, .max_sequences = sequences});
     const size_t count = 2 + random() % 6;
     std::vector<int64_t> known(count), goal(count), computed(count, 0);
@@ -506,7 +506,7 @@ TEST(Scheduler, RandomLoadsKeepTheLimits) {
       for (; oldest < count && known[oldest] < 0; ++oldest) oldest_runs = false;
     }
     preemptions += scheduler.preemptions();
-    EXPECT_EQ(cache.blocks_in_use(), 0);
+    EXPECT_EQ(cache.pool().num_held(), 0);
   }
   EXPECT_GT(preemptions, 50);
 }
@@ -516,7 +516,7 @@ TEST(Scheduler, RandomLoadsKeepTheLimits) {
 TEST(Scheduler, RandomLoadsRunEveryTokenInOrderAndLeaveNothing) {
   std::mt19937 random(11);
   for (int round = 0; round < 200; ++round) {
-    PagedCache cache({Group(8 + random() % 20)});
+    PagedCache cache({Group()}, static_cast<int64_t>(8 + random() % 20));
     const auto budget = static_cast<int64_t>(4 + random() % 20);
     Load scheduler(&cache, {.max_tokens_per_step = budget,
                             .max_sequences = static_cast<int64_t>(1 + random() % (budget / 2))});
@@ -544,7 +544,7 @@ TEST(Scheduler, RandomLoadsRunEveryTokenInOrderAndLeaveNothing) {
       }
     }
     EXPECT_EQ(known, goal);
-    EXPECT_EQ(cache.blocks_in_use(), 0);
+    EXPECT_EQ(cache.pool().num_held(), 0);
   }
 }
 

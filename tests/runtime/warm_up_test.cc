@@ -159,7 +159,7 @@ TEST(EngineWarmUp, DoesNotChangeTokensLogitsOrStats) {
   const auto cold = Must(Engine::Create(TinyDecoder(), options));
   const auto warm = Must(Engine::Create(TinyDecoder(), options));
   ASSERT_TRUE(warm->WarmUp(requests).ok());
-  EXPECT_EQ(warm->cache().blocks_in_use(), 0);
+  EXPECT_EQ(warm->cache().pool().num_held(), 0);
   EXPECT_EQ(warm->stats().steps, 0);
   const auto want = Must(cold->Generate(requests));
   const auto got = Must(warm->Generate(requests));
@@ -175,7 +175,7 @@ TEST(EngineWarmUp, PassesOverWhatGenerateRefuses) {
   Must(engine->WarmUp({Request{}}));
   Must(engine->WarmUp({Request{}, {.prompt = {1, 2}, .max_new_tokens = 2}, {.prompt = {-1}}}));
   EXPECT_EQ(engine->stats().steps, 0);
-  EXPECT_EQ(engine->cache().blocks_in_use(), 0);
+  EXPECT_EQ(engine->cache().pool().num_held(), 0);
 }
 
 }  // namespace

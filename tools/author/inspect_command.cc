@@ -7,6 +7,7 @@
 
 #include "nlohmann/json.hpp"
 #include "tools/author/memory_page.h"
+#include "tools/author/page_report.h"
 #include "tools/author/paged_layers.h"
 #include "tools/cli/cache_flags.h"
 #include "tools/cli/command.h"
@@ -32,6 +33,7 @@ struct Flags {
   std::vector<std::string> options;
   CacheFlags cache;
   bool json = false;
+  bool pages = false;
 };
 
 // `inferred`: what inference said of the model.
@@ -143,6 +145,7 @@ absl::Status Inspect(const Flags& flags) {
   PF_RETURN_IF_ERROR(ReadPassOptions(flags.options, options));
   PF_RETURN_IF_ERROR(ReadCacheFlags(flags.cache, options.options));
   PF_RETURN_IF_ERROR(CheckPipelineNames(options));
+  if (flags.pages) options.options["cache_pages"] = "on";
   if (!flags.html.empty()) PF_RETURN_IF_ERROR(CheckNewFile(flags.html));
   PF_ASSIGN_OR_RETURN(Model model, ReadModel(flags.model, {.allow_missing_data = true}));
   // Shapes are told as far as they can be inferred; a model that contradicts itself is still shown.
@@ -150,6 +153,9 @@ absl::Status Inspect(const Flags& flags) {
   nlohmann::ordered_json json = Summary(model, inferred);
   if (!inferred.ok()) json["shapes"] = ShortMessage(StdView(inferred.message()));
   nlohmann::ordered_json fusions = Fusions(model, options);
+  if (flags.pages) {
+    PF_ASSIGN_OR_RETURN(fusions["pages"], PageReport(model));
+  }
   if (!flags.html.empty()) {
     nlohmann::ordered_json summary = json;
     summary["fusions"] = fusions;
@@ -163,6 +169,7 @@ absl::Status Inspect(const Flags& flags) {
   }
   Print(json, 0);
   PrintFusions(fusions);
+  if (flags.pages) PrintPageReport(fusions["pages"]);
   return absl::OkStatus();
 }
 
@@ -177,6 +184,8 @@ void AddInspectCommand(Command app, Outcome& outcome) {
   AddPassOptions(command, flags->options);
   AddCacheFlags(command, flags->cache);
   command.AddFlag("--json", flags->json, "machine-readable output");
+  command.AddFlag("--pages", flags->pages,
+                  "how cache groups share pages of memory, and what sequences take of them");
   command.AddText(
       "--html", flags->html,
       "a file for a page of the memory that weights and cache take, by layer and cache group");

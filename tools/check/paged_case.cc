@@ -201,14 +201,19 @@ class PagedRun {
     }
     const int64_t element = BitWidth(cache.dtype()) / 8;
     const auto* from = static_cast<const std::byte*>(past.data());
-    auto* to = static_cast<std::byte*>(cache.mutable_data());
+    auto* blocks = static_cast<std::byte*>(cache.mutable_data());
+    const int64_t block_size = cache.dims()[1];
+    const int64_t stride_of_block =
+        cache.block_stride() > 0 ? cache.block_stride() : cache.byte_size() / cache.dims()[0];
     for (size_t i = 0; i < sequence.past.size(); ++i) {
       for (int64_t h = 0; h < columns.heads; ++h) {
         const int64_t row =
             begin + sequence.row * strides[0] + h * strides[1] + sequence.past[i] * strides[2];
-        const int64_t place = (slots[i] * columns.heads + h) * columns.row + columns.begin;
+        const int64_t place = ((slots[i] % block_size) * columns.heads + h) * columns.row;
+        std::byte* to = blocks + slots[i] / block_size * stride_of_block;
         for (int64_t c = 0; c < columns.size; ++c) {
-          std::memcpy(to + (place + c) * element, from + (row + c * strides[3]) * element, element);
+          std::memcpy(to + (place + columns.begin + c) * element,
+                      from + (row + c * strides[3]) * element, element);
         }
       }
     }

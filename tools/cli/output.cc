@@ -27,7 +27,7 @@ nlohmann::ordered_json JsonResult(const std::string& command,
 
 bool ErrorsAreOnTerminal() { return isatty(STDERR_FILENO) == 1; }
 
-std::string Dim(const std::string& text) {
+std::string Dimmed(const std::string& text) {
   const auto set = [](const char* name) {
     const char* value = std::getenv(name);
     return value != nullptr && *value != '\0';

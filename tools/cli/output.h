@@ -22,7 +22,7 @@ nlohmann::ordered_json JsonResult(const std::string& command,
                                   const nlohmann::ordered_json& found);
 
 // The text for the error stream, dim where that is a terminal which shows it so (NO_COLOR, TERM).
-std::string Dim(const std::string& text);
+std::string Dimmed(const std::string& text);
 
 // Whether the error stream is a terminal.
 bool ErrorsAreOnTerminal();

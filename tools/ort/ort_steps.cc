@@ -58,7 +58,7 @@ absl::StatusOr<OrtStep> RunStep(PagedModel& model, const std::vector<int64_t>& t
 }
 
 absl::StatusOr<std::vector<OrtStep>> PagedSteps(Model model, const StepOptions& options) {
-  PagedModelOptions paging;
+  PagedModelOptions paging{.in_pages = false};
   paging.session.num_threads = options.threads;
   PF_ASSIGN_OR_RETURN(auto paged, PagedModel::Create(std::move(model), paging));
   std::vector<int64_t> lengths;
@@ -68,15 +68,11 @@ absl::StatusOr<std::vector<OrtStep>> PagedSteps(Model model, const StepOptions& 
     lengths.push_back(prompt + kDecodeSteps);
     tokens += prompt;
   }
-  const int64_t token_bytes = std::max<int64_t>(paged->layout().bytes_per_token(), 1);
   // A larger cache shows what copies of it cost.
-  std::vector<int64_t> blocks;
-  for (const CacheGroup& group : paged->layout().groups()) {
-    const int64_t rows = group.RowsOf(options.cache_bytes / token_bytes);
-    const int64_t asked = group.sliding_window == 0 ? rows / group.block_size : 0;
-    blocks.push_back(std::max(asked, paged->layout().BlocksFor(group, lengths, tokens)));
-  }
-  PF_RETURN_IF_ERROR(paged->ReserveBlocks(blocks, {}));
+  const int64_t asked =
+      options.cache_bytes / std::max<int64_t>(paged->layout().bytes_per_page(), 1);
+  PF_RETURN_IF_ERROR(
+      paged->ReservePages(std::max(asked, paged->layout().PagesFor(lengths, tokens))));
   for (const int64_t prompt : kStepPrompts)
     entries.push_back({paged->cache().AddSequence(), prompt});
   std::vector<OrtStep> steps;

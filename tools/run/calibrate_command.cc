@@ -37,7 +37,7 @@ nlohmann::ordered_json ScalesOf(const std::vector<CacheRange>& ranges) {
 }
 
 absl::Status Calibrate(const Flags& flags) {
-  PagedModelOptions options;
+  PagedModelOptions options{.in_pages = false};
   PF_ASSIGN_OR_RETURN(options.session, MakeSessionOptions(flags.session));
   if (!flags.output.empty()) PF_RETURN_IF_ERROR(CheckNewFile(flags.output));
   PF_ASSIGN_OR_RETURN(const ModelFolder folder, FindModel(flags.model));

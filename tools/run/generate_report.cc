@@ -145,7 +145,7 @@ bool PrintsFiguresLine() { return ChosenVerbosity() == Verbosity::kUsual && Erro
 
 void PrintFigures(const Decoder& decoder, const Json& figures) {
   if (ChosenVerbosity() == Verbosity::kVerbose) return PrintAllFigures(decoder, figures);
-  if (PrintsFiguresLine()) std::cerr << Dim(FiguresLine(figures)) << "\n";
+  if (PrintsFiguresLine()) std::cerr << Dimmed(FiguresLine(figures)) << "\n";
 }
 
 }  // namespace pagefuse::tools

@@ -79,12 +79,13 @@ HWY_INLINE SpanRows RowsOf(const NBitsRows& x, const NBitsCut::Span& span, int64
 template <int kRows, int kVecs>
 HWY_INLINE void Begin(const SpanRows& x, const Factors& factors, int64_t i,
                       V (&sums)[kRows][kVecs]) {
-  const float* zeros = factors.zeros + i * kVecs * kLanes;
   for (int r = 0; r < kRows; ++r) {
     const V start = hn::Set(D(), x.starts[i * x.all + r]);
     for (int v = 0; v < kVecs; ++v) {
-      sums[r][v] =
-          factors.zeros == nullptr ? start : hn::Mul(hn::LoadU(D(), zeros + v * kLanes), start);
+      sums[r][v] = start;
+      if (factors.zeros == nullptr) continue;
+      const float* zeros = factors.zeros + (i * kVecs + v) * kLanes;
+      sums[r][v] = hn::Mul(hn::LoadU(D(), zeros), start);
     }
   }
 }

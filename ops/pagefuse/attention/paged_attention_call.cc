@@ -7,6 +7,7 @@
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/kernels/attention/paged_attention_hwy.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention.h"
+#include "pagefuse/ops/pagefuse/cache/cache_ports.h"
 
 namespace pagefuse {
 namespace {
@@ -44,11 +45,10 @@ absl::StatusOr<PagedAttentionProblem> MakePagedAttentionProblem(const KernelArgs
   p.scale = a.scale.value_or(1.0f / std::sqrt(static_cast<float>(p.head_size)));
 
   p.query = query.data;
-  const CacheShape shape{p.num_blocks, p.block_size, p.num_kv_heads, p.head_size};
   p.keys =
-      DenseRows(p.format, shape, cache.data, args.input(kPagedAttentionIn["k_scale_cache"]).data);
-  p.values = DenseRows(p.format, shape, args.input(kPagedAttentionIn["value_cache"]).data,
-                       args.input(kPagedAttentionIn["v_scale_cache"]).data);
+      RowsOfCache(p.format, p.head_size, cache, args.input(kPagedAttentionIn["k_scale_cache"]));
+  p.values = RowsOfCache(p.format, p.head_size, args.input(kPagedAttentionIn["value_cache"]),
+                         args.input(kPagedAttentionIn["v_scale_cache"]));
   p.query_start_loc = ints(kPagedAttentionIn["query_start_loc"]);
   p.seq_lens = ints(kPagedAttentionIn["seq_lens"]);
   p.block_table = ints(kPagedAttentionIn["block_table"]);

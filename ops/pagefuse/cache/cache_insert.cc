@@ -60,9 +60,8 @@ absl::StatusOr<CacheSides> MakeCacheSides(const KernelArgs& args, const CacheIns
     side.source = source.as<const uint8_t>();
     side.heads = source.dim(1);
     side.head_size = source.dim(2);
-    const CacheShape shape = {cache.dim(0), cache.dim(1), side.heads, side.head_size};
-    side.rows = DenseRows(side.format, shape, cache.data,
-                          args.output(ports.first_output + p.scale_out).data);
+    side.rows = RowsOfCache(side.format, side.head_size, cache,
+                            args.output(ports.first_output + p.scale_out));
     const TensorArg& scale = args.input(p.scale);
     if (scale.present() && side.format.has_tensor_scale()) {
       side.tensor_scales = scale.as<const float>();

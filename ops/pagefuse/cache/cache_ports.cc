@@ -57,6 +57,15 @@ absl::Status CheckCachePorts(const ShapeContext& c, const CachePorts& ports) {
   return need(format.needs_signs(), ports.rht_signs);
 }
 
+CacheRows RowsOfCache(const CacheFormat& format, int64_t head_size, const TensorArg& cache,
+                      const TensorArg& scales) {
+  const CacheShape shape = {cache.dim(0), cache.dim(1), cache.dim(2), head_size};
+  CacheRows rows = DenseRows(format, shape, cache.data, scales.data);
+  rows.data_strides.block = cache.block_bytes();
+  if (rows.scales != nullptr) rows.scale_strides.block = scales.block_bytes();
+  return rows;
+}
+
 SizeDef::ComputeFn StoredSize(std::string_view row, int source) {
   return [row = std::string(row), source](const ShapeContext& c) -> absl::StatusOr<Dim> {
     PF_ASSIGN_OR_RETURN(const CacheFormat format, ReadCacheFormat(c.node()));

@@ -42,6 +42,11 @@ absl::StatusOr<CacheFormat> ReadCacheFormat(const Node& node);
 // The types of the caches, and that the scales and signs of the mode are given.
 absl::Status CheckCachePorts(const ShapeContext& c, const CachePorts& ports);
 
+// The rows of a cache [blocks, block_size, heads, ...] and of its scales [blocks, block_size, heads],
+// which are absent where the format has none.
+CacheRows RowsOfCache(const CacheFormat& format, int64_t head_size, const TensorArg& cache,
+                      const TensorArg& scales);
+
 // The last dim of a cache whose rows have the size that the op's shapes call `row`; `source` is the
 // input that the size comes from.
 SizeDef::ComputeFn StoredSize(std::string_view row, int source);

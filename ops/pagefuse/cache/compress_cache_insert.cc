@@ -82,7 +82,8 @@ void CollectWindows(const KernelArgs& args, const CompressAttributes& a, Compres
   const TensorArg& table = args.input(kCcIn["block_table"]);
   const TensorArg& requests = args.input(kCcIn["token_to_req"]);
   const TensorArg& positions = args.input(kCcIn["positions"]);
-  const int64_t block_size = state.dim(1);
+  const CacheRows rows =
+      PlainRows(4 * state.dim(2), {state.dim(0), state.dim(1), state.block_bytes()}, state.data);
   for (int64_t t = 0; t < args.input(kCcIn["slot_mapping"]).size(); ++t) {
     if (!IsWritten(args, call.window.ratio, t)) continue;
     call.writes.push_back({t, IndexAt(args.input(kCcIn["kv_slot_mapping"]), t)});
@@ -97,8 +98,8 @@ void CollectWindows(const KernelArgs& args, const CompressAttributes& a, Compres
     const int64_t present = last - first + 1;
     call.absent.push_back(window - present);
     call.first_row.push_back(call.state_rows.size());
-    ForSlots(table, {request, first, present}, block_size, [&](int64_t slot) {
-      call.state_rows.push_back(state.as<const float>() + slot * 2 * call.half);
+    ForSlots(table, {request, first, present}, rows.block_size, [&](int64_t slot) {
+      call.state_rows.push_back(reinterpret_cast<const float*>(rows.AtSlot(slot, 0).data));
     });
     call.table_rows.push_back(a.TableRow(write.token, last));
   }

@@ -14,7 +14,7 @@
 namespace pagefuse::pagefuse_ops {
 
 inline constexpr Ports kCcIn({
-    {"state_cache", "float", "[NS, BS, 2 * W]"},
+    PortSpec("state_cache", "float", "[NS, BS, 2 * W]").InBlocks(),
     PortSpec("token_to_req", "int32", "[T]").Metadata(),
     PortSpec("positions", "P", "[T]").Metadata(),
     PortSpec("slot_mapping", "I", "[T]: of the state; only the sign matters").Metadata(),
@@ -24,9 +24,11 @@ inline constexpr Ports kCcIn({
              "[P, R], R % 2 = 0, R <= D, P >= table_rows: R/2 cosines, then R/2 sines")
         .Metadata(),
     PortSpec("kv_slot_mapping", "K", "[T]: slots of compressed rows").Metadata(),
-    {"kv_cache", "TC if format = none, bfloat16 if format = bf16, else uint8",
-     "[NB, KBS, D] if format = none, [NB, KBS, D] if format = bf16, else [NB, ...]: of codes, "
-     "kv_block_size * row_bytes bytes a block or more, in any dims"},
+    PortSpec(
+        "kv_cache", "TC if format = none, bfloat16 if format = bf16, else uint8",
+        "[NB, KBS, D] if format = none, [NB, KBS, D] if format = bf16, else [NB, ...]: of codes, "
+        "kv_block_size * row_bytes bytes a block or more, in any dims")
+        .InBlocks(),
 });
 inline constexpr Ports kCcOut({{"kv_cache_out",
                                 "TC if format = none, bfloat16 if format = bf16, else uint8",

@@ -20,7 +20,7 @@ constexpr Ports kIn({
     {"ape", "float", "[compress_ratio, w]"},
     PortSpec("positions", "P", "[T'']: one for each slot, and more").Metadata(),
     PortSpec("slot_mapping", "I", "[T'], T' <= T, T' <= T''").Metadata(),
-    {"state_cache", "float", "[NB, BS, 2 * W], W >= w"},
+    PortSpec("state_cache", "float", "[NB, BS, 2 * W], W >= w").InBlocks(),
 });
 constexpr Ports kOut({{"state_cache_out", "float", "as state_cache"}});
 constexpr InsertPorts kPorts = InsertPortsOf(kIn, "state_cache");

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/ops/pagefuse/cache/insert_op.h"
 
-#include <functional>
-#include <numeric>
 #include <string>
 
 #include "pagefuse/base/status_macros.h"
@@ -12,9 +10,7 @@ namespace pagefuse::pagefuse_ops {
 
 absl::StatusOr<PagedBytes> ReadPaged(const KernelArgs& args, int cache) {
   const TensorArg& tensor = args.input(cache);
-  const int64_t block_elements =
-      std::accumulate(tensor.dims.begin() + 1, tensor.dims.end(), int64_t{1}, std::multiplies<>());
-  PagedBytes paged = {tensor.dim(0), tensor.dim(1), block_elements * BitWidth(tensor.dtype) / 8};
+  PagedBytes paged = {tensor.dim(0), tensor.dim(1), tensor.block_bytes()};
   if (tensor.dims.size() == 2) {
     PF_ASSIGN_OR_RETURN(paged.block_size, args.node->IntAttribute("block_size", kTokensPerBlock));
   }

@@ -15,7 +15,7 @@ namespace {
 
 constexpr Ports kIn({
     {"workspace", "bfloat16", "[R, L, 512]"},
-    {"kv_cache", "uint8", "[NB, S], S >= block_size * 584"},
+    PortSpec("kv_cache", "uint8", "[NB, S], S >= block_size * 584").InBlocks(),
     PortSpec("seq_lens", "int32", "[R]").Metadata(),
     PortSpec("block_table", "int32", "[R, MB]").Metadata(),
     PortSpec("gather_lens", "int32", "[R]: default seq_lens").Optional().Metadata(),

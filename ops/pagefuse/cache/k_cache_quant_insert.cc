@@ -13,7 +13,7 @@ namespace {
 constexpr Ports kIn({
     {"k", "bfloat16", "[T, 512]"},
     PortSpec("slot_mapping", "I", "[T'], T' <= T").Metadata(),
-    {"kv_cache", "uint8", "[NB, S], S >= block_size * 584"},
+    PortSpec("kv_cache", "uint8", "[NB, S], S >= block_size * 584").InBlocks(),
 });
 constexpr Ports kOut({{"kv_cache_out", "uint8", "as kv_cache"}});
 constexpr InsertPorts kPorts = InsertPortsOf(kIn);

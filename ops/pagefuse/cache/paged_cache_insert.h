@@ -9,13 +9,13 @@ namespace pagefuse {
 inline constexpr Ports kPagedCacheInsertIn({
     {"key", "T", "[T', Hk, D]"},
     {"value", "T", "[T', Hk, Dv]"},
-    {"key_cache", "C", "[NB, BS, Hk, key_row]"},
-    {"value_cache", "C", "[NB, BS, Hk, value_row]"},
+    PortSpec("key_cache", "C", "[NB, BS, Hk, key_row]").InBlocks(),
+    PortSpec("value_cache", "C", "[NB, BS, Hk, value_row]").InBlocks(),
     PortSpec("slot_mapping", "I", "[T], T <= T'").Metadata(),
     PortSpec("k_scale", "float", "[], [1] or [Hk]").Optional(),
     PortSpec("v_scale", "float", "[], [1] or [Hk]").Optional(),
-    PortSpec("k_scale_cache", "float", "[NB, BS, Hk]").Optional(),
-    PortSpec("v_scale_cache", "float", "[NB, BS, Hk]").Optional(),
+    PortSpec("k_scale_cache", "float", "[NB, BS, Hk]").InBlocks().Optional(),
+    PortSpec("v_scale_cache", "float", "[NB, BS, Hk]").InBlocks().Optional(),
     PortSpec("rht_signs", "float", "[D], D = Dv").Optional(),
 });
 inline constexpr Ports kPagedCacheInsertOut({

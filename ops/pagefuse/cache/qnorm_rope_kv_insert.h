@@ -9,9 +9,10 @@ namespace pagefuse::pagefuse_ops {
 inline constexpr Ports kQnIn({
     {"q", "T", "[N, H, D], H <= Hp"},
     {"kv", "T", "[N, D]"},
-    {"kv_cache",
-     "uint8 if format = fp8_ue8m0, T if format = none, bfloat16 if format = bf16, else F",
-     "[NB, S] if format = fp8_ue8m0, else [NB, BS, D], S >= block_size * row_bytes"},
+    PortSpec("kv_cache",
+             "uint8 if format = fp8_ue8m0, T if format = none, bfloat16 if format = bf16, else F",
+             "[NB, S] if format = fp8_ue8m0, else [NB, BS, D], S >= block_size * row_bytes")
+        .InBlocks(),
     PortSpec("slot_mapping", "I", "[N'], N' <= N").Metadata(),
     PortSpec("positions", "P", "[N]").Metadata(),
     PortSpec("cos_sin", "R",

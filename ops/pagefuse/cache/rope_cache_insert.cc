@@ -22,8 +22,8 @@ constexpr Ports kIn({
     {"query", "T", "[T, Hq, D], R % 2 = 0, R + rotary_offset <= D"},
     {"key", "T", "[T', Hk, D], T' >= T"},
     {"value", "T", "[T', Hk, Dv]"},
-    {"key_cache", "C", "[NB, BS, Hk, D]"},
-    {"value_cache", "C", "[NB, BS, Hk, Dv]"},
+    PortSpec("key_cache", "C", "[NB, BS, Hk, D]").InBlocks(),
+    PortSpec("value_cache", "C", "[NB, BS, Hk, Dv]").InBlocks(),
     PortSpec("slot_mapping", "I", "[T]").Metadata(),
     PortSpec("positions", "P", "[T]").Optional().Metadata(),
     PortSpec("cos", "R", "[P, R/2] if positions, else [T, R/2]").Metadata(),
@@ -32,8 +32,8 @@ constexpr Ports kIn({
     PortSpec("k_norm_weight", "W", "[D]").RequiredIf("q_norm_weight"),
     PortSpec("k_scale", "float", "[], [1] or [Hk]").Optional(),
     PortSpec("v_scale", "float", "[], [1] or [Hk]").Optional(),
-    PortSpec("k_scale_cache", "float", "[NB, BS, Hk]").Optional(),
-    PortSpec("v_scale_cache", "float", "[NB, BS, Hk]").Optional(),
+    PortSpec("k_scale_cache", "float", "[NB, BS, Hk]").InBlocks().Optional(),
+    PortSpec("v_scale_cache", "float", "[NB, BS, Hk]").InBlocks().Optional(),
 });
 constexpr Ports kOut({
     {"query_out", "T", "[T, Hq, D]"},

@@ -20,9 +20,11 @@ namespace pagefuse::pagefuse_ops {
 namespace {
 
 constexpr Ports kIn({
-    {"kv_cache", "uint8",
-     "[NB, BS, G * (quant_block_size + 4)] or [NB, BS, 1, G * (quant_block_size + 4)], G >= 1: "
-     "codes of G groups, then their scales"},
+    PortSpec(
+        "kv_cache", "uint8",
+        "[NB, BS, G * (quant_block_size + 4)] or [NB, BS, 1, G * (quant_block_size + 4)], G >= 1: "
+        "codes of G groups, then their scales")
+        .InBlocks(),
     PortSpec("block_table", "int32", "[Q, MB]").Metadata(),
     PortSpec("cu_seq_lens", "int32", "[Q + 1]").Metadata(),
     PortSpec("num_rows", "int64", "[] or [1]").Optional().Metadata(),
@@ -54,7 +56,7 @@ absl::StatusOr<Dim> NumRows(const ShapeContext& c) {
 PagedBytes PagedOf(const TensorArg& cache) {
   return {.num_blocks = cache.dim(0),
           .block_size = std::max<int64_t>(cache.dim(1), 1),
-          .block_bytes = cache.dim(1) * cache.dim(-1)};
+          .block_bytes = cache.block_bytes()};
 }
 
 absl::Status Validate(const KernelArgs& args) {

@@ -16,7 +16,7 @@ namespace {
 constexpr Ports kIn({
     {"k", "T", "[T, D], D >= 1, D = group, D % unit = 0"},
     PortSpec("slot_mapping", "I", "[T'], T' <= T").Metadata(),
-    {"kv_cache", "uint8", "[NB, BS, row] or [NB, BS, 1, row]"},
+    PortSpec("kv_cache", "uint8", "[NB, BS, row] or [NB, BS, 1, row]").InBlocks(),
 });
 constexpr Ports kOut({{"kv_cache_out", "uint8", "as kv_cache"}});
 constexpr InsertPorts kPorts = InsertPortsOf(kIn);

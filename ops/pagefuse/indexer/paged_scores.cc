@@ -36,7 +36,7 @@ absl::Status SetKeys(const KernelArgs& args, MqaLogitsProblem& problem) {
   const int64_t row_bytes = cache.dim(-1) * BitWidth(cache.dtype) / 8;
   const PagedBytes paged = {.num_blocks = cache.dim(0),
                             .block_size = std::max<int64_t>(cache.dim(1), 1),
-                            .block_bytes = cache.dim(1) * row_bytes};
+                            .block_bytes = cache.block_bytes()};
   if (format == kKeysOfNumbers) {
     problem.keys = PlainRows(row_bytes, paged, cache.data);
     problem.key_type = cache.dtype;

@@ -20,7 +20,8 @@ namespace pagefuse::pagefuse_ops {
 inline constexpr Ports kPagedScorePorts({
     {"q", "TQ if format = bf16, else Q",
      "[T, H, D] if query_start_loc, else [B, n, H, D], D >= 1, D % unit = 0"},
-    {"kv_cache", "TC if format = bf16, else uint8", "[NB, BS, 1, row] or [NB, BS, row]"},
+    PortSpec("kv_cache", "TC if format = bf16, else uint8", "[NB, BS, 1, row] or [NB, BS, row]")
+        .InBlocks(),
     {"weights", "float", "[rows, H]"},
     PortSpec("context_lens", "int32", "[B]").Metadata(),
     PortSpec("block_tables", "int32", "[B, MB]").Metadata(),

@@ -17,8 +17,10 @@ constexpr Ports kIn({
     PortSpec("k_pe", "TC if format = bf16, else bfloat16", "[T, P]")
         .RequiredIf("format = fp8_ds_mla"),
     PortSpec("slot_mapping", "I", "[T'], T' <= T").Metadata(),
-    {"kv_cache", "TC if format = bf16, else uint8",
-     "[NB, BS, row_bytes] if format = fp8_ds_mla, [NB, BS, L + P] if k_pe, else [NB, BS, L]"},
+    PortSpec(
+        "kv_cache", "TC if format = bf16, else uint8",
+        "[NB, BS, row_bytes] if format = fp8_ds_mla, [NB, BS, L + P] if k_pe, else [NB, BS, L]")
+        .InBlocks(),
 });
 constexpr Ports kOut({{"kv_cache_out", "TC if format = bf16, else uint8", "as kv_cache"}});
 

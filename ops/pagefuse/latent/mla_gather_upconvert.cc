@@ -16,7 +16,7 @@ namespace pagefuse::pagefuse_ops {
 namespace {
 
 constexpr Ports kIn({
-    {"kv_cache", "uint8", "[NB, BS, 656]"},
+    PortSpec("kv_cache", "uint8", "[NB, BS, 656]").InBlocks(),
     PortSpec("block_table", "int32", "[Q, MB]").Metadata(),
     PortSpec("seq_lens", "int32", "[Q]").Metadata(),
     PortSpec("workspace_starts", "int32", "[Q]").Metadata(),

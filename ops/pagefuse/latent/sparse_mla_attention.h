@@ -35,15 +35,17 @@ namespace pagefuse {
 
 inline constexpr Ports kSparseMlaIn({
     {"q", "TQ", "[T, H, D], D >= 1, D >= tail, (D - tail) % group = 0, head_dim_v <= D"},
-    {"kv_cache", "TC if format = bf16, else uint8",
-     "[NB, S] if format = fp8_ue8m0, [NB, ..., row_bytes] if format = fp8_ds_mla, "
-     "else [NB, ..., D], S >= block_size * row_bytes"},
+    PortSpec("kv_cache", "TC if format = bf16, else uint8",
+             "[NB, S] if format = fp8_ue8m0, [NB, ..., row_bytes] if format = fp8_ds_mla, "
+             "else [NB, ..., D], S >= block_size * row_bytes")
+        .InBlocks(),
     PortSpec("indices", "int32", "[T, K]").Optional().Metadata(),
     PortSpec("topk_lens", "int32", "[T]").OnlyIf("indices").Metadata(),
     PortSpec("attn_sink", "float", "[H]").Optional(),
     PortSpec("extra_kv_cache", "TC if format = bf16, else uint8",
              "[NB', S'] if format = fp8_ue8m0, [NB', ...', row_bytes] if format = fp8_ds_mla, "
              "else [NB', ...', D], S' >= extra_block_size * row_bytes")
+        .InBlocks()
         .RequiredIf("extra_indices")
         .OnlyIf("indices"),
     PortSpec("extra_indices", "int32", "[T, K']")

@@ -28,21 +28,16 @@ CacheRows RowsOf(const KernelArgs& args, const SparseMlaAttributes& a, const Lis
   const int64_t row_size = args.input(kSparseMlaIn["q"]).dim(2);
   const bool is_extra = ports.cache == kSparseMlaIn["extra_kv_cache"];
   PagedBytes paged{.num_blocks = cache.dim(0),
-                   .block_size = is_extra ? a.extra_block_size : a.block_size};
-  if (a.format == LatentFormat::kFp8Ue8m0) {
-    paged.block_bytes = cache.dim(1);
+                   .block_size = is_extra ? a.extra_block_size : a.block_size,
+                   .block_bytes = cache.block_bytes()};
+  if (a.format == LatentFormat::kFp8Ue8m0)
     return GroupedRows(a.grouped(row_size), paged, cache.data);
-  }
   // Rows one behind the other.
   paged.block_size = 1;
   for (size_t axis = 1; axis + 1 < cache.dims.size(); ++axis) paged.block_size *= cache.dims[axis];
-  if (a.format == LatentFormat::kFp8DsMla) {
-    paged.block_bytes = paged.block_size * cache.dim(-1);
+  if (a.format == LatentFormat::kFp8DsMla)
     return GroupedRows(a.grouped(row_size), paged, cache.data);
-  }
-  const int64_t row_bytes = cache.dim(-1) * BitWidth(cache.dtype) / 8;
-  paged.block_bytes = paged.block_size * row_bytes;
-  return PlainRows(row_bytes, paged, cache.data);
+  return PlainRows(cache.dim(-1) * BitWidth(cache.dtype) / 8, paged, cache.data);
 }
 
 SparseMlaProblem::List MakeList(const KernelArgs& args, const SparseMlaAttributes& a,

@@ -81,8 +81,7 @@ CacheRows TurboQuantSlots(const TensorArg& cache) {
   rows.num_blocks = cache.dim(0);
   rows.block_size = cache.dim(1);
   const int64_t slot = cache.dim(3);
-  const int64_t row = slot * cache.dim(2);
-  rows.data_strides = {.block = row * cache.dim(1), .row = row, .head = slot};
+  rows.data_strides = {.block = cache.block_bytes(), .row = slot * cache.dim(2), .head = slot};
   return rows;
 }
 

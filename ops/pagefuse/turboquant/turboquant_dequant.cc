@@ -16,7 +16,8 @@ namespace pagefuse::pagefuse_ops {
 namespace {
 
 constexpr Ports kIn({
-    {"kv_cache", "uint8", "[NB, BS, Hk, S], BS >= 1, Hk >= 1, S >= slot_bytes, S % 2 = 0"},
+    PortSpec("kv_cache", "uint8", "[NB, BS, Hk, S], BS >= 1, Hk >= 1, S >= slot_bytes, S % 2 = 0")
+        .InBlocks(),
     PortSpec("block_table", "int32", "[B, M]").Metadata(),
     PortSpec("seq_lens", "int32", "[B]").Metadata(),
     PortSpec("rotation", "float", "[head_size, head_size]").Optional(),

@@ -20,7 +20,8 @@ namespace {
 constexpr Ports kIn({
     {"key", "T", "[T', Hk, D]"},
     {"value", "T", "[T', Hk, D]"},
-    {"kv_cache", "uint8", "[NB, BS, Hk, S], BS >= 1, Hk >= 1, S >= slot_bytes, S % 2 = 0"},
+    PortSpec("kv_cache", "uint8", "[NB, BS, Hk, S], BS >= 1, Hk >= 1, S >= slot_bytes, S % 2 = 0")
+        .InBlocks(),
     PortSpec("slot_mapping", "I", "[T], T <= T'").Metadata(),
     PortSpec("rotation", "float", "[D, D]").Optional(),
     PortSpec("centroids", "float", "[2^key_bits]").Optional(),

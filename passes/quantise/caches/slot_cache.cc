@@ -10,6 +10,7 @@
 #include "pagefuse/ops/pagefuse/cache/paged_cache_insert.h"
 #include "pagefuse/ops/pagefuse/turboquant/turboquant_attention.h"
 #include "pagefuse/passes/edit/graph_builder.h"
+#include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/edit/graph_ports.h"
 
 namespace pagefuse {
