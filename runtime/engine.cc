@@ -114,11 +114,14 @@ absl::Status Engine::Impl::MakeCacheOf(int64_t bytes) {
   const int64_t least = LeastPages(model->layout(), options.max_tokens_per_step);
   if (pages < least) {
     const int64_t page = model->layout().bytes_per_page();
-    const std::string room = StrCat("expected ", least * page, " or more, a page of ", page,
-                                    " for each group, got ", bytes);
-    return options.cache_bytes > 0
-               ? absl::InvalidArgumentError(StrCat("engine: cache_bytes: ", room))
-               : absl::ResourceExhaustedError(StrCat("the cache: bytes of memory: ", room));
+    const std::string pages_of_groups = StrCat(" a page of ", page, " for each group, ");
+    if (options.cache_bytes == 0) {
+      return absl::ResourceExhaustedError(StrCat("the cache: no memory for ", least * page,
+                                                 " bytes,", pages_of_groups, "of ", bytes,
+                                                 " that may be"));
+    }
+    return absl::InvalidArgumentError(StrCat("engine: cache_bytes: expected ", least * page,
+                                             " or more,", pages_of_groups, "got ", bytes));
   }
   PF_RETURN_IF_ERROR(model->ReservePages(
       pages, {.keep = Drafts::kMost, .keeps_texts = options.prefix_reuse != PrefixReuse::kOff}));
