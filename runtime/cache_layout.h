@@ -28,7 +28,7 @@ class CacheLayout {
  public:
   // The pages, and the cache tensors by input name: views of their blocks, but for those kept apart.
   struct CacheMemory {
-    std::shared_ptr<Buffer> pages;  // null if all are apart
+    std::shared_ptr<Buffer> pages;  // of no bytes if all are apart
     int64_t page_bytes = 0;
     std::map<std::string, Tensor> tensors;
   };

@@ -43,8 +43,8 @@ std::optional<int64_t> BlockBytesOf(const Value& cache) {
 // its caches.
 class GroupNodes {
  public:
-  // Nullopt if a node reads a cache in another way than by blocks, or a graph inside another reads one
-  // or a table.
+  // Nullopt if a node reads a cache in another way than by blocks, if one makes floats of a table, or a
+  // graph inside another reads one or a table.
   static std::optional<GroupNodes> Read(const Model& model, const CacheGroup& group) {
     GroupNodes nodes(group);
     for (const char* input : {"block_table.", "slot_mapping."}) {
@@ -168,10 +168,14 @@ class GroupNodes {
     if (!reads_table) return true;
     between_.push_back(node);
     if (!caches.empty()) reader_of_[node] = *caches.begin();
-    // Numbers that a node reads in a cache are no places in it.
+    if (node->Is("Shape") || node->Is("Size")) return true;  // the same in all parts
     for (Value* output : node->outputs()) {
-      if (output && !cache_of_.contains(output) && !IsFloatingPoint(output->dtype())) {
+      if (output == nullptr || cache_of_.contains(output)) continue;
+      // Numbers that a node reads in a cache are no places in it; others may come to be some again.
+      if (!IsFloatingPoint(output->dtype())) {
         addresses_[output] = addressed;
+      } else if (caches.empty()) {
+        return false;
       }
     }
     return true;
@@ -274,7 +278,7 @@ absl::StatusOr<bool> PlanPagesOf(Model& model, PassContext& context) {
     auto read = GroupNodes::Read(model, group);
     if (!read) {
       context.AddMissedMatch(kName, group.name,
-                             "its caches are read in another way than by blocks");
+                             "its caches or tables are read in another way than by blocks");
       return false;
     }
     // Of a state the ops read its blocks off its dims alone.
