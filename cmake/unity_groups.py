@@ -16,7 +16,7 @@ import re
 import sys
 
 MOST = 8
-LIBRARIES = {"google", "onnx"}  # as their includes begin
+LIBRARIES = {"google", "onnx"}  # folders that headers are included from: those of protobuf and ONNX, and ir/onnx, which calls them
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 KEYWORDS = {"auto", "bool", "char", "const", "constexpr", "double", "enum", "float", "inline", "int", "nullptr", "operator",
             "return", "static", "template", "typename", "void"}
@@ -64,7 +64,7 @@ def words(path):
 def libraries(path):
     """Those of LIBRARIES that a file includes itself."""
     with open(path, encoding="utf-8") as file:
-        return LIBRARIES.intersection(re.findall(r'^#include ["<](\w+)/', file.read(), flags=re.M))
+        return LIBRARIES.intersection(re.findall(r'^#include ["<](?:pagefuse/ir/)?(\w+)/', file.read(), flags=re.M))
 
 
 @functools.cache
