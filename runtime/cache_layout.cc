@@ -190,29 +190,31 @@ absl::StatusOr<CacheLayout::CacheMemory> CacheLayout::Allocate(int64_t num_pages
   return memory;
 }
 
-void CacheLayout::AddStepFeeds(const std::vector<int64_t>& input_ids, const StepMetadata& step,
-                               std::map<std::string, Tensor>& feeds) const {
+absl::Status CacheLayout::WriteRecord(const std::vector<int64_t>& input_ids,
+                                      const StepMetadata& step, StepRecord& record) const {
   const auto tokens = static_cast<int64_t>(input_ids.size());
   const auto sequences = static_cast<int64_t>(step.seq_lens.size());
-  auto add = [&](std::string name, Tensor tensor) {
-    if (std::ranges::count(inputs_, name) > 0) feeds[std::move(name)] = std::move(tensor);
-  };
-  add("input_ids", Tensor::Of<int64_t>({tokens}, input_ids));
-  add("positions", Tensor::Of<int64_t>({tokens}, step.positions));
-  for (const std::string& name : zero_inputs_) {
-    add(name, Tensor::Of<int64_t>({tokens}, std::vector<int64_t>(input_ids.size(), 0)));
-  }
-  add("query_start_loc", Tensor::Of<int32_t>({sequences + 1}, step.query_start_loc));
-  add("seq_lens", Tensor::Of<int32_t>({sequences}, step.seq_lens));
   const auto rows = static_cast<int64_t>(step.logit_rows.size());
-  add("logit_rows", Tensor::Of<int64_t>({rows}, step.logit_rows));
+  const auto add = [&](std::string_view name, std::vector<int64_t> dims,
+                       const auto& values) -> absl::Status {
+    if (std::ranges::count(inputs_, name) == 0) return absl::OkStatus();
+    return record.Add(name, std::move(dims), std::span(values));
+  };
+  record.Clear();
+  PF_RETURN_IF_ERROR(add("input_ids", {tokens}, input_ids));
+  PF_RETURN_IF_ERROR(add("positions", {tokens}, step.positions));
+  PF_RETURN_IF_ERROR(add("query_start_loc", {sequences + 1}, step.query_start_loc));
+  PF_RETURN_IF_ERROR(add("seq_lens", {sequences}, step.seq_lens));
+  PF_RETURN_IF_ERROR(add("logit_rows", {rows}, step.logit_rows));
   for (size_t g = 0; g < groups_.size(); ++g) {
     const StepMetadata::Group& group = step.groups[g];
-    add(StrCat("block_table.", groups_[g].name),
-        Tensor::Of<int32_t>({sequences, group.max_blocks}, group.block_table));
-    add(StrCat("slot_mapping.", groups_[g].name),
-        Tensor::Of<int64_t>({tokens}, group.slot_mapping));
+    PF_RETURN_IF_ERROR(add(StrCat("block_table.", groups_[g].name), {sequences, group.max_blocks},
+                           group.block_table));
+    PF_RETURN_IF_ERROR(add(StrCat("slot_mapping.", groups_[g].name), {tokens}, group.slot_mapping));
   }
+  const std::vector<int64_t> zeros(zero_inputs_.empty() ? 0 : input_ids.size(), 0);
+  for (const std::string& name : zero_inputs_) PF_RETURN_IF_ERROR(add(name, {tokens}, zeros));
+  return absl::OkStatus();
 }
 
 }  // namespace pagefuse

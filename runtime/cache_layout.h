@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The cache of a paged graph as its metadata and inputs describe it: cache groups, cache tensors,
-// and the feeds of a step.
+// and the inputs of a step.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,7 @@
 
 #include "pagefuse/ir/graph/model.h"
 #include "pagefuse/runtime/paged_cache.h"
+#include "pagefuse/runtime/step_record.h"
 
 namespace pagefuse {
 
@@ -42,6 +43,8 @@ class CacheLayout {
   static absl::StatusOr<CacheLayout> FromModel(const Model& model);
 
   const std::vector<CacheGroup>& groups() const { return groups_; }
+  // By input name.
+  const std::map<std::string, CacheTensor>& tensors() const { return tensors_; }
   // Inputs that are fed a zero for each token.
   const std::vector<std::string>& zero_inputs() const { return zero_inputs_; }
   // By which a sequence grows with a token: all layers that keep all rows, scales and what fills
@@ -69,9 +72,9 @@ class CacheLayout {
   int64_t MostPages() const;
   // The cache: zeros, of which memory is taken as they are written.
   absl::StatusOr<CacheMemory> Allocate(int64_t num_pages) const;
-  // Adds the step's packed inputs.
-  void AddStepFeeds(const std::vector<int64_t>& input_ids, const StepMetadata& step,
-                    std::map<std::string, Tensor>& feeds) const;
+  // The step's packed inputs, those that the graph has, in the order above.
+  absl::Status WriteRecord(const std::vector<int64_t>& input_ids, const StepMetadata& step,
+                           StepRecord& record) const;
   // Of one block of the group's caches together.
   int64_t BlockBytes(const CacheGroup& group) const;
 

@@ -60,17 +60,18 @@ absl::StatusOr<std::vector<LayerCaches>> CachesOf(const Model& model) {
 }
 
 // The largest magnitude of the cache's numbers; those that are none do not count.
-absl::StatusOr<float> Largest(const Tensor& cache) {
-  constexpr int64_t kChunk = 4096;
-  std::vector<float> numbers(kChunk);
-  const auto* from = static_cast<const std::byte*>(cache.data());
+absl::StatusOr<float> Largest(PagedModel& model, const std::string& cache) {
+  const CacheLayout::CacheTensor& tensor = model.layout().tensors().at(cache);
+  PF_ASSIGN_OR_RETURN(const int64_t bytes, ByteSize(tensor.dtype, tensor.block_dims));
+  const int64_t count = bytes * 8 / BitWidth(tensor.dtype);
+  std::vector<std::byte> block(bytes);
+  std::vector<float> numbers(count);
   float largest = 0;
-  for (int64_t begin = 0; begin < cache.size(); begin += kChunk) {
-    const int64_t count = std::min(kChunk, cache.size() - begin);
-    PF_RETURN_IF_ERROR(DecodeToFloat(cache.dtype(), from + begin * BitWidth(cache.dtype()) / 8,
-                                     count, numbers.data()));
-    for (int64_t i = 0; i < count; ++i) {
-      if (std::isfinite(numbers[i])) largest = std::max(largest, std::fabs(numbers[i]));
+  for (int64_t page = 0; page < model.cache().pool().num_pages(); ++page) {
+    PF_RETURN_IF_ERROR(model.device().ReadPage(cache, page, block));
+    PF_RETURN_IF_ERROR(DecodeToFloat(tensor.dtype, block.data(), count, numbers.data()));
+    for (const float number : numbers) {
+      if (std::isfinite(number)) largest = std::max(largest, std::fabs(number));
     }
   }
   return largest;
@@ -104,8 +105,8 @@ absl::StatusOr<std::vector<CacheRange>> MeasureCacheRanges(
       PF_RETURN_IF_ERROR(
           model.Step({{sequence, {prompt.begin() + begin, prompt.begin() + end}}}).status());
       for (size_t i = 0; i < layers.size(); ++i) {
-        PF_ASSIGN_OR_RETURN(const float key, Largest(model.cache_tensors().at(layers[i].key)));
-        PF_ASSIGN_OR_RETURN(const float value, Largest(model.cache_tensors().at(layers[i].value)));
+        PF_ASSIGN_OR_RETURN(const float key, Largest(model, layers[i].key));
+        PF_ASSIGN_OR_RETURN(const float value, Largest(model, layers[i].value));
         ranges[i] = {std::max(ranges[i].key, key), std::max(ranges[i].value, value)};
       }
     }

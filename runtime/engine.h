@@ -17,6 +17,7 @@
 #include "pagefuse/runtime/paged_cache.h"
 #include "pagefuse/runtime/request.h"
 #include "pagefuse/runtime/session.h"
+#include "pagefuse/runtime/step_device.h"
 
 namespace pagefuse {
 
@@ -61,6 +62,8 @@ struct EngineOptions {
   // What a step with pieces of prompts may take while others decode, by the speed of those before;
   // more than 0.
   double step_seconds = 0.2;
+  // Where steps run; null: on the host.
+  StepDeviceMaker device = nullptr;
   // Called after every step; an error ends the requests of the step, as one that failed, and a
   // Generate, whose own it is. May be null.
   std::function<absl::Status(const EngineStep&)> on_step = nullptr;

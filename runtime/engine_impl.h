@@ -77,13 +77,13 @@ struct Engine::Impl {
   bool Reread();
   absl::StatusOr<Scheduler::Step> Plan();
   StepReport Step();
-  absl::StatusOr<Tensor> RunStep(const Scheduler::Step& step);
-  // The logits [1 + drafts, V] behind the newest token of a request, and behind each draft.
-  void TakeLogits(const Scheduler::Work& work, std::span<const float> logits, int64_t vocabulary);
-  void TakeDrafts(const Scheduler::Work& work, std::span<const float> logits, int64_t vocabulary);
+  absl::StatusOr<std::unique_ptr<StepLogits>> RunStep(const Scheduler::Step& step);
+  // The logits from row `first` on: that behind the newest token of a request, and behind each draft.
+  void TakeLogits(const Scheduler::Work& work, StepLogits& logits, int64_t first);
+  void TakeDrafts(const Scheduler::Work& work, StepLogits& logits, int64_t first);
   std::vector<size_t> ForkSamples(Active& item);
   // Adds a token; ends a completion that goes on with a token that the paged graph does not run.
-  void TakeToken(Active& item, size_t sample, std::span<const float> logits);
+  void TakeToken(Active& item, size_t sample, StepLogits& logits, int64_t row);
   // Ends what is not done of a request, or one sample of it.
   void End(RequestId id, FinishReason finish, const absl::Status& error);
   void EndSample(Active& item, size_t sample);

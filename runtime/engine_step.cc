@@ -180,7 +180,7 @@ void Engine::Impl::End(RequestId id, FinishReason finish, const absl::Status& er
   RemoveIfDone(id);
 }
 
-absl::StatusOr<Tensor> Engine::Impl::RunStep(const Scheduler::Step& step) {
+absl::StatusOr<std::unique_ptr<StepLogits>> Engine::Impl::RunStep(const Scheduler::Step& step) {
   std::vector<int64_t> input_ids;
   for (const Scheduler::Work& work : step.work) {
     const Owner& owner = owners.at(work.request);
@@ -190,8 +190,8 @@ absl::StatusOr<Tensor> Engine::Impl::RunStep(const Scheduler::Step& step) {
     input_ids.insert(input_ids.end(), work.drafts.begin(), work.drafts.end());
   }
   const auto start = std::chrono::steady_clock::now();
-  PF_ASSIGN_OR_RETURN(Tensor logits, model->Run(input_ids, step.metadata));
-  if (logits.dims().back() == 0) {
+  PF_ASSIGN_OR_RETURN(std::unique_ptr<StepLogits> logits, model->RunStep(input_ids, step.metadata));
+  if (logits->columns() == 0) {
     return absl::FailedPreconditionError("engine: logits: expected at least one column, got none");
   }
   const double seconds = Seconds(start);
@@ -223,10 +223,10 @@ std::vector<size_t> Engine::Impl::ForkSamples(Active& item) {
   return samples;
 }
 
-void Engine::Impl::TakeToken(Active& item, size_t sample, std::span<const float> logits) {
+void Engine::Impl::TakeToken(Active& item, size_t sample, StepLogits& logits, int64_t row) {
   Progress& progress = item.samples[sample];
   const absl::Status told =
-      Guarded([&] { AddToken(item.request, logits, progress, sample, item.sink.on_token); });
+      Guarded([&] { AddToken(item.request, logits, row, progress, sample, item.sink.on_token); });
   if (!told.ok()) return Fail(progress, told);
   if (progress.done || model->Runs(progress.tokens.back())) return;
   const absl::Status why = model->CheckTokens({&progress.tokens.back(), 1});
@@ -237,15 +237,14 @@ void Engine::Impl::TakeToken(Active& item, size_t sample, std::span<const float>
 
 // A draft is kept while it is what is drawn behind what was before it: the same token, by the same
 // logits, as without drafts.
-void Engine::Impl::TakeDrafts(const Scheduler::Work& work, std::span<const float> logits,
-                              int64_t vocabulary) {
+void Engine::Impl::TakeDrafts(const Scheduler::Work& work, StepLogits& logits, int64_t first) {
   const Owner owner = owners.at(work.request);
   Active& item = *owner.active;
   Progress& progress = item.samples[owner.sample];
   const auto drafts = static_cast<int64_t>(work.drafts.size());
   int64_t right = 0;
   while (true) {
-    TakeToken(item, owner.sample, logits.subspan(right * vocabulary, vocabulary));
+    TakeToken(item, owner.sample, logits, first + right);
     if (progress.done || right == drafts || progress.tokens.back() != work.drafts[right]) break;
     ++right;
   }
@@ -257,9 +256,8 @@ void Engine::Impl::TakeDrafts(const Scheduler::Work& work, std::span<const float
   RemoveIfDone(item.id);
 }
 
-void Engine::Impl::TakeLogits(const Scheduler::Work& work, std::span<const float> logits,
-                              int64_t vocabulary) {
-  if (!work.drafts.empty()) return TakeDrafts(work, logits, vocabulary);
+void Engine::Impl::TakeLogits(const Scheduler::Work& work, StepLogits& logits, int64_t first) {
+  if (!work.drafts.empty()) return TakeDrafts(work, logits, first);
   const Owner owner = owners.at(work.request);
   Active& item = *owner.active;
   if (item.rereads) return End(item.id, FinishReason::kLength, absl::OkStatus());
@@ -270,7 +268,7 @@ void Engine::Impl::TakeLogits(const Scheduler::Work& work, std::span<const float
     }
     samples = ForkSamples(item);
   }
-  for (const size_t sample : samples) TakeToken(item, sample, logits);
+  for (const size_t sample : samples) TakeToken(item, sample, logits, first);
   for (const size_t sample : samples) {
     if (item.samples[sample].done) EndSample(item, sample);
   }
@@ -302,7 +300,7 @@ StepReport Engine::Impl::Step() {
     End(owners.at(scheduler->WhoIsStuck()).active->id, FinishReason::kFailed, step.status());
     return report(0);
   }
-  const absl::StatusOr<Tensor> logits = RunStep(*step);
+  const absl::StatusOr<std::unique_ptr<StepLogits>> logits = RunStep(*step);
   if (!logits.ok()) {
     scheduler->RollBack();
     for (const Scheduler::Work& work : step->work) {
@@ -314,15 +312,13 @@ StepReport Engine::Impl::Step() {
   }
   scheduler->Commit(*step);
   TakeCancelled();
-  const int64_t vocabulary = logits->dims().back();
   int64_t row = 0;
   for (const Scheduler::Work& work : step->work) {
     if (!work.last) continue;
     const auto rows = 1 + static_cast<int64_t>(work.drafts.size());
     const int64_t first = std::exchange(row, row + rows);
     if (!owners.contains(work.request)) continue;  // cancelled meanwhile
-    TakeLogits(work, logits->values<float>().subspan(first * vocabulary, rows * vocabulary),
-               vocabulary);
+    TakeLogits(work, **logits, first);
   }
   return report(static_cast<int64_t>(step->metadata.positions.size()));
 }

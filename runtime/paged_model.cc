@@ -2,7 +2,6 @@
 #include "pagefuse/runtime/paged_model.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -85,15 +84,27 @@ absl::StatusOr<std::unique_ptr<PagedModel>> PagedModel::Create(Model model,
   const Value* rows = paged->session_->model().graph->FindValue(kLogitRows);
   paged->takes_rows_ = rows != nullptr && rows->is_input();
   paged->vocabulary_ = logits->shape()->back(0).constant().value_or(0);
-  std::vector<std::string> apart;
-  for (const CacheGroup& group : paged->layout_.groups()) {
-    for (const std::string& name : group.caches) {
-      if (!options.in_pages || !paged->session_->TakesBlocks(name)) apart.push_back(name);
-    }
-  }
-  paged->layout_.KeepApart(apart);
+  PF_RETURN_IF_ERROR(paged->MakeDevice(options));
   PF_RETURN_IF_ERROR(paged->Reserve({}, 0));
   return paged;
+}
+
+absl::Status PagedModel::MakeDevice(const PagedModelOptions& options) {
+  std::vector<std::string> apart;
+  for (const CacheGroup& group : layout_.groups()) {
+    for (const std::string& name : group.caches) {
+      if (!options.in_pages || !session_->TakesBlocks(name)) apart.push_back(name);
+    }
+  }
+  layout_.KeepApart(apart);
+  if (options.device) {
+    PF_ASSIGN_OR_RETURN(device_, options.device(*session_, layout_));
+    return absl::OkStatus();
+  }
+  auto host = std::make_unique<HostDevice>(*session_, layout_);
+  host_ = host.get();
+  device_ = std::move(host);
+  return absl::OkStatus();
 }
 
 std::optional<int64_t> PagedModel::Capacity(int64_t step_tokens) const {
@@ -150,46 +161,28 @@ absl::Status PagedModel::ReservePages(int64_t pages, const PagedCache::Options& 
     return absl::ResourceExhaustedError(
         StrCat("the cache: expected ", layout_.MostPages(), " pages at most, got ", pages));
   }
-  const MemoryBudgetScope scope(session_->memory());
-  memory_ = {};  // the old cache goes before the new one comes
-  auto memory = layout_.Allocate(pages);
-  if (!memory.ok()) {
-    cache_ = std::make_unique<PagedCache>(layout_.groups(), 0);
-    return absl::Status(memory.status().code(),
-                        StrCat("the cache: ", StdView(memory.status().message())));
-  }
-  memory_ = *std::move(memory);
-  cache_ = std::make_unique<PagedCache>(layout_.groups(), pages, options);
-  return absl::OkStatus();
+  const absl::Status made = device_->MakePages(pages);
+  cache_ = std::make_unique<PagedCache>(layout_.groups(), made.ok() ? pages : 0, options);
+  if (made.ok()) return made;
+  return absl::Status(made.code(), StrCat("the cache: ", StdView(made.message())));
 }
 
-void PagedModel::CopyPages() {
-  for (const PagedCache::Copy& copy : cache_->TakeCopies()) {
-    std::byte* pages = memory_.pages->data();
-    std::memcpy(pages + copy.to * memory_.page_bytes, pages + copy.from * memory_.page_bytes,
-                memory_.page_bytes);
-    for (const std::string& name : cache_->groups()[copy.group].caches) {
-      if (!layout_.apart().contains(name)) continue;
-      Tensor& tensor = memory_.tensors.at(name);
-      const int64_t bytes = tensor.byte_size() / tensor.dims()[0];
-      auto* base = static_cast<std::byte*>(tensor.mutable_data());
-      std::memcpy(base + copy.to * bytes, base + copy.from * bytes, bytes);
-    }
-  }
+absl::StatusOr<std::unique_ptr<StepLogits>> PagedModel::RunStep(
+    const std::vector<int64_t>& input_ids, const StepMetadata& step) {
+  for (const int64_t position : step.positions) PF_RETURN_IF_ERROR(CheckLength(position + 1));
+  PF_RETURN_IF_ERROR(CheckTokens(input_ids));
+  PF_RETURN_IF_ERROR(device_->CopyPages(cache_->TakeCopies()));
+  PF_RETURN_IF_ERROR(layout_.WriteRecord(input_ids, step, record_));
+  PF_ASSIGN_OR_RETURN(std::unique_ptr<StepLogits> logits, device_->Run(record_));
+  PF_RETURN_IF_ERROR(CheckLogits(logits->dims(), step));
+  if (all_logits_ || takes_rows_) return logits;
+  return WantedRows(std::move(logits), step);
 }
 
 absl::StatusOr<Tensor> PagedModel::Run(const std::vector<int64_t>& input_ids,
                                        const StepMetadata& step) {
-  for (const int64_t position : step.positions) PF_RETURN_IF_ERROR(CheckLength(position + 1));
-  PF_RETURN_IF_ERROR(CheckTokens(input_ids));
-  CopyPages();
-  std::map<std::string, Tensor> feeds = memory_.tensors;
-  layout_.AddStepFeeds(input_ids, step, feeds);
-  PF_ASSIGN_OR_RETURN(std::vector<Tensor> outputs, session_->Run(feeds, {kLogits}));
-  Tensor& logits = outputs[0];
-  PF_RETURN_IF_ERROR(CheckLogits(logits.dims(), step));
-  if (all_logits_ || takes_rows_) return std::move(logits);
-  return WantedRows(logits, step);
+  PF_ASSIGN_OR_RETURN(const std::unique_ptr<StepLogits> logits, RunStep(input_ids, step));
+  return logits->TakeAll();
 }
 
 // Nothing is read beyond what the graph gave.
@@ -209,27 +202,21 @@ absl::Status PagedModel::CheckLogits(const std::vector<int64_t>& dims,
 
 // Of all rows [1, T, V], where select-logits found no place in the graph, or of those of last tokens
 // [B, V], in a file that was paged before graphs took rows.
-absl::StatusOr<Tensor> PagedModel::WantedRows(const Tensor& logits,
-                                              const StepMetadata& step) const {
-  const int64_t vocabulary = logits.dims().back();
-  const auto wanted = static_cast<int64_t>(step.logit_rows.size());
+absl::StatusOr<std::unique_ptr<StepLogits>> PagedModel::WantedRows(
+    std::unique_ptr<StepLogits> logits, const StepMetadata& step) const {
   const std::vector<int32_t>& starts = step.query_start_loc;
-  PF_ASSIGN_OR_RETURN(Tensor rows, Tensor::Allocate(DataType::kFloat, {wanted, vocabulary}));
-  for (int64_t i = 0; i < wanted; ++i) {
-    int64_t place = step.logit_rows[i];
-    if (logits.rank() == 2) {
-      const auto end = std::ranges::upper_bound(starts, place);
-      if (*end != place + 1) {
-        return absl::FailedPreconditionError(
-            StrCat("output \"", kLogits, "\": expected a row for token ", place,
-                   " of the step, got those of the last tokens of sequences"));
-      }
-      place = end - starts.begin() - 1;
+  std::vector<int64_t> places = step.logit_rows;
+  for (int64_t& place : places) {
+    if (logits->dims().size() != 2) break;
+    const auto end = std::ranges::upper_bound(starts, place);
+    if (*end != place + 1) {
+      return absl::FailedPreconditionError(
+          StrCat("output \"", kLogits, "\": expected a row for token ", place,
+                 " of the step, got those of the last tokens of sequences"));
     }
-    const auto from = logits.values<float>().subspan(place * vocabulary, vocabulary);
-    std::ranges::copy(from, rows.mutable_values<float>().begin() + i * vocabulary);
+    place = end - starts.begin() - 1;
   }
-  return rows;
+  return PickRows(std::move(logits), std::move(places));
 }
 
 absl::StatusOr<Tensor> PagedModel::Step(const std::vector<Tokens>& tokens) {

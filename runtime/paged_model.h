@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A paged graph together with its cache: the session, the cache tensors, and the feeds of a step.
+// A paged graph together with its cache: the session, the accounts of pages, and the device that has
+// them and runs steps.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +17,10 @@
 
 #include "pagefuse/ops/cache/cache_settings.h"
 #include "pagefuse/runtime/cache_layout.h"
+#include "pagefuse/runtime/host_device.h"
 #include "pagefuse/runtime/paged_cache.h"
 #include "pagefuse/runtime/session.h"
+#include "pagefuse/runtime/step_device.h"
 
 namespace pagefuse {
 
@@ -31,6 +34,7 @@ struct PagedModelOptions {
   // false: each is a dense tensor, as other runtimes have them.
   bool in_pages = true;
   bool all_logits = false;  // a row of logits for every token instead of those that are wanted
+  StepDeviceMaker device = nullptr;  // null: the host
 };
 
 // What the options come to for the passes.
@@ -69,9 +73,12 @@ class PagedModel {
   // With so many pages instead. ResourceExhausted if there is no memory for them.
   absl::Status ReservePages(int64_t pages, const PagedCache::Options& options = {});
 
-  // Runs one packed step whose slots were taken from cache(); returns float32 logits [R, V] of the
-  // tokens of step.logit_rows, or [1, T, V] with all_logits. Errors as CheckLength and CheckTokens;
-  // FailedPrecondition if the graph does not compute these rows.
+  // Runs one packed step whose slots were taken from cache(); the logits [R, V] of the tokens of
+  // step.logit_rows, or [1, T, V] with all_logits, until the next step. Errors as CheckLength and
+  // CheckTokens; FailedPrecondition if the graph does not compute these rows.
+  absl::StatusOr<std::unique_ptr<StepLogits>> RunStep(const std::vector<int64_t>& input_ids,
+                                                      const StepMetadata& step);
+  // All of these logits.
   absl::StatusOr<Tensor> Run(const std::vector<int64_t>& input_ids, const StepMetadata& step);
 
   // The usual case: appends tokens to sequences of cache() and runs them; a row of logits for each
@@ -84,8 +91,9 @@ class PagedModel {
 
   PagedCache& cache() { return *cache_; }
   const PagedCache& cache() const { return *cache_; }
-  // By graph input name.
-  std::map<std::string, Tensor>& cache_tensors() { return memory_.tensors; }
+  StepDevice& device() { return *device_; }
+  // By graph input name; only where the host is the device.
+  std::map<std::string, Tensor>& cache_tensors() { return host_->tensors(); }
   // What the graph's cache is, whatever was asked for.
   const CacheSettings& cache_settings() const { return settings_; }
   const CacheLayout& layout() const { return layout_; }
@@ -95,15 +103,18 @@ class PagedModel {
 
  private:
   PagedModel() = default;
-  void CopyPages();
+  absl::Status MakeDevice(const PagedModelOptions& options);
   absl::Status CheckLogits(const std::vector<int64_t>& dims, const StepMetadata& step) const;
-  absl::StatusOr<Tensor> WantedRows(const Tensor& logits, const StepMetadata& step) const;
+  absl::StatusOr<std::unique_ptr<StepLogits>> WantedRows(std::unique_ptr<StepLogits> logits,
+                                                         const StepMetadata& step) const;
 
   std::unique_ptr<Session> session_;
   CacheSettings settings_;
   CacheLayout layout_;
   std::unique_ptr<PagedCache> cache_;
-  CacheLayout::CacheMemory memory_;
+  StepRecord record_;
+  std::unique_ptr<StepDevice> device_;
+  HostDevice* host_ = nullptr;  // the device, or none
   std::optional<int64_t> max_tokens_;
   std::vector<int64_t> barred_tokens_;
   int64_t vocabulary_ = 0;

@@ -200,9 +200,10 @@ absl::Status PlainDecoder::RunOne(const Request& request, Progress& progress, si
   PF_RETURN_IF_ERROR(Begin());
   int64_t first = 0;
   while (!progress.done) {
-    PF_ASSIGN_OR_RETURN(const std::vector<float> logits, Step(progress.tokens, first));
+    PF_ASSIGN_OR_RETURN(const std::vector<float> row, Step(progress.tokens, first));
     first = static_cast<int64_t>(progress.tokens.size());
-    AddToken(request, logits, progress, completion, on_token);
+    HostLogits logits(Tensor::Of<float>({1, static_cast<int64_t>(row.size())}, row));
+    AddToken(request, logits, 0, progress, completion, on_token);
   }
   return absl::OkStatus();
 }

@@ -102,13 +102,22 @@ absl::Status FirstError(const std::vector<Completion>& completions) {
   return absl::OkStatus();
 }
 
-void AddToken(const Request& request, std::span<const float> logits, Progress& progress,
+void AddToken(const Request& request, StepLogits& logits, int64_t row, Progress& progress,
               size_t index, const OnToken& on_token) {
   Completion& completion = progress.completion;
   const size_t produced = completion.tokens.size();
   std::span<const int64_t> forbidden;
   if (static_cast<int64_t>(produced) < request.sampling.min_tokens) forbidden = request.stop_tokens;
-  auto sampled = progress.sampler.Next(logits, progress.tokens, request.prompt.size(), forbidden);
+  auto sampled =
+      logits.Sample(row, progress.sampler, progress.tokens, request.prompt.size(), forbidden);
+  std::vector<float> kept;
+  if (sampled.ok() && request.keep_logits) {
+    const auto values = logits.Row(row);
+    if (values.ok())
+      kept.assign(values->begin(), values->end());
+    else
+      sampled = values.status();
+  }
   if (!sampled.ok()) {
     completion.error =
         absl::Status(sampled.status().code(),
@@ -119,7 +128,7 @@ void AddToken(const Request& request, std::span<const float> logits, Progress& p
   }
   const int64_t token = sampled->token;
   completion.tokens.push_back(token);
-  if (request.keep_logits) completion.logits.emplace_back(logits.begin(), logits.end());
+  if (request.keep_logits) completion.logits.push_back(std::move(kept));
   if (sampled->logprobs) completion.logprobs.push_back(*std::move(sampled->logprobs));
   const bool forced = produced < request.forced.size();
   progress.tokens.push_back(forced ? request.forced[produced] : token);

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 
 #include "pagefuse/runtime/sampler.h"
+#include "pagefuse/runtime/step_logits.h"
 
 namespace pagefuse {
 
@@ -95,9 +96,9 @@ absl::Status ErrorOf(const Completion& completion);
 // The first of these, OK if there is none.
 absl::Status FirstError(const std::vector<Completion>& completions);
 
-// Adds the token that the sampler takes of a row of logits, and tells `on_token`, which may be null.
+// Adds the token that the sampler takes of one row of logits, and tells `on_token`, which may be null.
 // Logits that are no numbers end this completion alone.
-void AddToken(const Request& request, std::span<const float> logits, Progress& progress,
+void AddToken(const Request& request, StepLogits& logits, int64_t row, Progress& progress,
               size_t completion, const OnToken& on_token);
 
 }  // namespace pagefuse

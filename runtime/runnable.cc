@@ -103,8 +103,10 @@ class PagedProbe {
 }  // namespace
 
 PagedModelOptions PagedOptions(const EngineOptions& options) {
-  return {
-      .session = options.session, .kv_cache = options.kv_cache, .block_size = options.block_size};
+  return {.session = options.session,
+          .kv_cache = options.kv_cache,
+          .block_size = options.block_size,
+          .device = options.device};
 }
 
 bool AsksForPages(const EngineOptions& options) {

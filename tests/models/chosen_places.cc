@@ -73,7 +73,9 @@ Places PlacesOfThePagedGraph(Model model, const std::vector<int64_t>& tokens, in
   const auto step = cache.Append({{cache.AddSequence(), length}});
   EXPECT_TRUE(step.ok()) << step.status();
   std::map<std::string, Tensor> feeds = (*paged)->cache_tensors();
-  (*paged)->layout().AddStepFeeds(tokens, *step, feeds);
+  StepRecord record;
+  EXPECT_TRUE((*paged)->layout().WriteRecord(tokens, *step, record).ok());
+  EXPECT_TRUE(record.AddFeeds(feeds).ok());
   const auto outputs = (*paged)->session().Run(feeds, names);
   EXPECT_TRUE(outputs.ok()) << outputs.status();
   Places places;

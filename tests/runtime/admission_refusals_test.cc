@@ -4,6 +4,7 @@
 #include <functional>
 #include <limits>
 
+#include "fake_device.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "must.h"
@@ -23,6 +24,7 @@ EngineOptions Options(int* steps) {
   return {.block_size = 4,
           .max_tokens_per_step = 16,
           .cache_tokens = kCacheTokens,
+          .device = TestDevice(),
           .on_step = [steps](const EngineStep&) { return ++*steps, absl::OkStatus(); }};
 }
 

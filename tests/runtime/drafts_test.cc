@@ -4,6 +4,7 @@
 #include <random>
 #include <vector>
 
+#include "fake_device.h"
 #include "must.h"
 #include "tiny_decoder.h"
 #include <gmock/gmock.h>
@@ -56,6 +57,7 @@ TEST(Drafts, AreMoreWhereTheyWereRightAndPauseWhereNot) {
 // Two hundred requests of all kinds of sampling: tokens and logprobs are the same with and without.
 TEST(DraftsInEngine, ChangeNoTokenAndNoLogprob) {
   EngineOptions options{.block_size = 4, .prefix_reuse = PrefixReuse::kOff};
+  options.device = TestDevice();
   for (const int64_t window : {0, 8}) {
     std::mt19937 random(19);
     options.drafts = true;

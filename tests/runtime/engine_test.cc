@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "fake_device.h"
 #include "must.h"
 #include "tiny_decoder.h"
 #include <gmock/gmock.h>
@@ -24,6 +25,7 @@ using ::testing::HasSubstr;
 
 std::unique_ptr<Engine> MakeEngine(EngineOptions options = {}, int64_t window = 0) {
   options.block_size = 4;
+  options.device = TestDevice();
   return Must(Engine::Create(TinyDecoder(window), options));
 }
 
@@ -589,7 +591,8 @@ TEST(Engine, LogitsThatAreNoNumbersEndTheirRequestAlone) {
   requests[1].prompt.back() = kPoison;
   requests[2].samples = 2;
   requests[2].prompt.back() = kPoison;
-  const auto engine = Must(Engine::Create(PoisonedDecoder(kPoison), {.block_size = 4}));
+  const EngineOptions options{.block_size = 4, .device = TestDevice()};
+  const auto engine = Must(Engine::Create(PoisonedDecoder(kPoison), options));
   const auto completions = Must(engine->Generate(requests));
   ASSERT_EQ(completions.size(), 5u);
   for (const int failed : {1, 2, 3}) {

@@ -53,7 +53,9 @@ std::map<std::string, std::string> WrittenCaches(const Model& model) {
 absl::StatusOr<OrtStep> RunStep(PagedModel& model, const std::vector<int64_t>& tokens,
                                 const StepMetadata& step, int repeats) {
   std::map<std::string, Tensor> feeds = model.cache_tensors();
-  model.layout().AddStepFeeds(tokens, step, feeds);
+  StepRecord record;
+  PF_RETURN_IF_ERROR(model.layout().WriteRecord(tokens, step, record));
+  PF_RETURN_IF_ERROR(record.AddFeeds(feeds));
   return RecordStep(model.session(), feeds, repeats);
 }
 

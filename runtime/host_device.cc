@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pagefuse/runtime/host_device.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/tensor/memory_budget.h"
+
+namespace pagefuse {
+namespace {
+
+// Of a block, which is dense.
+int64_t BlockBytes(const Tensor& cache) {
+  return cache.dims()[0] == 0 ? 0 : cache.byte_size() / cache.dims()[0];
+}
+
+// From a block to the next one.
+int64_t BlockStride(const Tensor& cache) {
+  return cache.block_stride() > 0 ? cache.block_stride() : BlockBytes(cache);
+}
+
+}  // namespace
+
+absl::Status HostDevice::MakePages(int64_t num_pages) {
+  const MemoryBudgetScope scope(session_.memory());
+  memory_ = {};  // the old ones go before the new ones come
+  PF_ASSIGN_OR_RETURN(memory_, layout_.Allocate(num_pages));
+  return absl::OkStatus();
+}
+
+absl::Status HostDevice::CopyPages(std::span<const PagedCache::Copy> copies) {
+  for (const PagedCache::Copy& copy : copies) {
+    for (const std::string& name : layout_.groups()[copy.group].caches) {
+      Tensor& cache = memory_.tensors.at(name);
+      auto* blocks = static_cast<std::byte*>(cache.mutable_data());
+      const int64_t stride = BlockStride(cache);
+      std::copy_n(blocks + copy.from * stride, BlockBytes(cache), blocks + copy.to * stride);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::byte*> HostDevice::BlockOf(std::string_view cache, int64_t page, size_t bytes) {
+  const auto found = memory_.tensors.find(std::string(cache));
+  if (found == memory_.tensors.end()) {
+    return absl::NotFoundError(StrCat("cache \"", cache, "\": the graph has none of that name"));
+  }
+  Tensor& tensor = found->second;
+  const int64_t pages = tensor.dims()[0];
+  if (page < 0 || page >= pages) {
+    return absl::InvalidArgumentError(
+        StrCat("cache \"", cache, "\": expected a page of 0 to ", pages - 1, ", got ", page));
+  }
+  if (bytes != static_cast<size_t>(BlockBytes(tensor))) {
+    return absl::InvalidArgumentError(StrCat("cache \"", cache, "\": expected a block of ",
+                                             BlockBytes(tensor), " bytes, got ", bytes));
+  }
+  return static_cast<std::byte*>(tensor.mutable_data()) + page * BlockStride(tensor);
+}
+
+absl::Status HostDevice::ReadPage(std::string_view cache, int64_t page,
+                                  std::span<std::byte> block) {
+  PF_ASSIGN_OR_RETURN(const std::byte* from, BlockOf(cache, page, block.size()));
+  std::copy_n(from, block.size(), block.data());
+  return absl::OkStatus();
+}
+
+absl::Status HostDevice::WritePage(std::string_view cache, int64_t page,
+                                   std::span<const std::byte> block) {
+  PF_ASSIGN_OR_RETURN(std::byte * to, BlockOf(cache, page, block.size()));
+  std::ranges::copy(block, to);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<StepLogits>> HostDevice::Run(const StepRecord& record) {
+  std::map<std::string, Tensor> feeds = memory_.tensors;
+  PF_RETURN_IF_ERROR(record.AddFeeds(feeds));
+  PF_ASSIGN_OR_RETURN(std::vector<Tensor> outputs, session_.Run(feeds, {"logits"}));
+  return std::make_unique<HostLogits>(std::move(outputs[0]));
+}
+
+}  // namespace pagefuse
