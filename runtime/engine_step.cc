@@ -190,14 +190,15 @@ absl::StatusOr<std::unique_ptr<StepLogits>> Engine::Impl::RunStep(const Schedule
     input_ids.insert(input_ids.end(), work.drafts.begin(), work.drafts.end());
   }
   const auto start = std::chrono::steady_clock::now();
-  PF_ASSIGN_OR_RETURN(std::unique_ptr<StepLogits> logits, model->RunStep(input_ids, step.metadata));
+  PF_ASSIGN_OR_RETURN(std::unique_ptr<StepLogits> logits,
+                      model->RunStep(input_ids, *step.metadata));
   if (logits->columns() == 0) {
     return absl::FailedPreconditionError("engine: logits: expected at least one column, got none");
   }
   const double seconds = Seconds(start);
   const auto tokens = static_cast<int64_t>(input_ids.size());
   ++stats.steps;
-  const bool decode = input_ids.size() == step.metadata.seq_lens.size();
+  const bool decode = input_ids.size() == step.metadata->seq_lens.size();
   (decode ? stats.decode_seconds : stats.prefill_seconds) += seconds;
   if (!decode) read_tokens_per_second = static_cast<double>(tokens) / std::max(seconds, 1e-9);
   (decode ? stats.decode_tokens : stats.prefill_tokens) += tokens;
@@ -320,7 +321,7 @@ StepReport Engine::Impl::Step() {
     if (!owners.contains(work.request)) continue;  // cancelled meanwhile
     TakeLogits(work, **logits, first);
   }
-  return report(static_cast<int64_t>(step->metadata.positions.size()));
+  return report(static_cast<int64_t>(step->metadata->positions.size()));
 }
 
 }  // namespace pagefuse

@@ -18,6 +18,10 @@ int64_t BlocksFor(int64_t rows, int64_t block_size) {
   return rows / block_size + (rows % block_size != 0 ? 1 : 0);
 }
 
+// A freed block is behind every token's window and never read, but kernels check ids: any valid one will
+// do.
+int32_t TableEntry(int32_t block) { return std::max(block, 0); }
+
 // The length after so many tokens more, or the largest there is.
 int64_t LengthAfter(int64_t length, int64_t num_tokens) {
   return length + std::min(num_tokens, std::numeric_limits<int64_t>::max() - length);
@@ -25,11 +29,21 @@ int64_t LengthAfter(int64_t length, int64_t num_tokens) {
 
 }  // namespace
 
+void StepMetadata::Clear() {
+  positions.clear();
+  query_start_loc.assign(1, 0);
+  seq_lens.clear();
+  logit_rows.clear();
+  for (Group& group : groups) group.slot_mapping.clear();
+}
+
 PagedCache::PagedCache(std::vector<CacheGroup> groups, int64_t num_pages)
     : PagedCache(std::move(groups), num_pages, Options()) {}
 
 PagedCache::PagedCache(std::vector<CacheGroup> groups, int64_t num_pages, const Options& options)
     : groups_(std::move(groups)), options_(options), pool_({.num_pages = num_pages}) {
+  step_.groups.resize(groups_.size());
+  table_versions_.resize(groups_.size());
   if (options_.keeps_texts) tree_ = std::make_unique<PrefixTree>(groups_, &pool_, options_.tree);
 }
 
@@ -37,6 +51,7 @@ SequenceId PagedCache::AddSequence() {
   Sequence& sequence = sequences_[next_id_];
   sequence.blocks.resize(groups_.size());
   sequence.freed.assign(groups_.size(), 0);
+  sequence.version.assign(groups_.size(), 0);
   return next_id_++;
 }
 
@@ -55,6 +70,7 @@ SequenceId PagedCache::AddSequence(const PrefixTree::Hit& hit) {
     }
     const auto first = std::ranges::find_if(blocks, [](int32_t block) { return block >= 0; });
     sequence.freed[g] = first - blocks.begin();
+    Changed(static_cast<int>(g), sequence);
   }
   return id;
 }
@@ -126,6 +142,7 @@ void PagedCache::ReturnRows(int group, Sequence& sequence, int64_t length) {
   }
   blocks.resize(static_cast<size_t>(count));
   sequence.freed[group] = std::min(sequence.freed[group], count);
+  Changed(group, sequence);
 }
 
 void PagedCache::Remove(SequenceId sequence) {
@@ -150,8 +167,8 @@ int64_t PagedCache::Length(SequenceId sequence) const {
 int64_t PagedCache::NewBlocks(int group, const Sequence& sequence, int64_t num_tokens) const {
   const CacheGroup& layers = groups_[group];
   const int64_t rows = layers.RowsOf(LengthAfter(sequence.length, num_tokens));
-  if (rows == layers.RowsOf(sequence.length)) return 0;
   const auto have = static_cast<int64_t>(sequence.blocks[group].size());
+  if (rows <= have * layers.block_size || rows == layers.RowsOf(sequence.length)) return 0;
   return std::clamp<int64_t>(BlocksFor(rows, layers.block_size) - have, 0, pool_.num_pages() + 1);
 }
 
@@ -160,7 +177,7 @@ int32_t PagedCache::SharedTail(int group, const Sequence& sequence, int64_t num_
   const CacheGroup& layers = groups_[group];
   const std::vector<int32_t>& blocks = sequence.blocks[group];
   const int64_t row = layers.RowsOf(sequence.length);
-  const int64_t first = row / layers.block_size;
+  const int64_t first = BlockOf(layers, row, static_cast<int64_t>(blocks.size()));
   if (layers.RowsOf(LengthAfter(sequence.length, num_tokens)) == row ||
       first >= static_cast<int64_t>(blocks.size()) || blocks[first] < 0) {
     return -1;
@@ -194,6 +211,7 @@ bool PagedCache::Room::Take(const StepEntry& entry) {
   if (taken > cache_.Available()) return false;
   taken_ = taken;
   for (const int32_t page : shared) ++writers_[page];
+  ++num_entries_;
   return true;
 }
 
@@ -224,6 +242,13 @@ int64_t PagedCache::BlocksToGrow(int group, const Sequence& sequence, int64_t le
   return std::max<int64_t>(std::min(needed, most - (held - freed)), 0);
 }
 
+// In which block a row lies; mostly the last one that there is.
+int64_t PagedCache::BlockOf(const CacheGroup& layers, int64_t row, int64_t blocks) {
+  const int64_t last = (blocks - 1) * layers.block_size;
+  if (row >= last && row < last + layers.block_size) return blocks - 1;
+  return row / layers.block_size;
+}
+
 absl::Status PagedCache::CheckEntries(const std::vector<StepEntry>& entries) const {
   absl::flat_hash_set<SequenceId> seen;
   for (const StepEntry& entry : entries) {
@@ -238,9 +263,6 @@ absl::Status PagedCache::CheckEntries(const std::vector<StepEntry>& entries) con
       return absl::InvalidArgumentError(
           absl::StrCat("sequence ", entry.sequence, " occurs twice in one step"));
     }
-  }
-  if (!CanAppend(entries)) {
-    return absl::ResourceExhaustedError("not enough free cache pages for the step");
   }
   return absl::OkStatus();
 }
@@ -267,33 +289,47 @@ void PagedCache::RollBack() {
 }
 
 absl::StatusOr<StepMetadata> PagedCache::Reserve(const std::vector<StepEntry>& entries) {
-  PF_CHECK(reserved_.empty());
   PF_RETURN_IF_ERROR(CheckEntries(entries));
-  StepMetadata step;
-  step.query_start_loc.push_back(0);
-  step.groups.resize(groups_.size());
+  Room room(*this);
   for (const StepEntry& entry : entries) {
-    Sequence& sequence = sequences_[entry.sequence];
+    if (room.Take(entry)) continue;
+    return absl::ResourceExhaustedError("not enough free cache pages for the step");
+  }
+  return Reserve(entries, room);
+}
+
+const StepMetadata& PagedCache::Reserve(const std::vector<StepEntry>& entries, const Room& room) {
+  PF_CHECK(reserved_.empty() && room.num_entries() == static_cast<int64_t>(entries.size()));
+  step_.Clear();
+  std::vector<Share> shares;
+  shares.reserve(entries.size());
+  for (const StepEntry& entry : entries) {
+    Sequence& sequence = sequences_.find(entry.sequence)->second;
+    shares.push_back({&entry, &sequence});
     reserved_.push_back({entry.sequence, sequence.length});
     for (size_t g = 0; g < groups_.size(); ++g) {
       TakeBlocks(static_cast<int>(g), sequence, entry.num_tokens);
-      MapSlots(static_cast<int>(g), sequence, entry.num_tokens, step.groups[g].slot_mapping);
+      MapSlots(static_cast<int>(g), sequence, entry.num_tokens, step_.groups[g].slot_mapping);
     }
-    for (int64_t i = 0; i < entry.num_tokens; ++i) step.positions.push_back(sequence.length + i);
-    const int64_t tokens = entry.by_token ? 1 : entry.num_tokens;  // of a row
-    for (int64_t row = 0; row < entry.num_rows(); ++row) {
-      sequence.length += tokens;
-      step.query_start_loc.push_back(static_cast<int32_t>(step.query_start_loc.back() + tokens));
-      step.seq_lens.push_back(static_cast<int32_t>(sequence.length));
-      if (entry.wants_all_logits) step.logit_rows.push_back(step.query_start_loc.back() - 1);
-    }
-    if (entry.wants_logits && !entry.wants_all_logits && entry.num_tokens > 0) {
-      step.logit_rows.push_back(step.query_start_loc.back() - 1);
-    }
+    AddRows(entry, sequence);
   }
-  for (size_t g = 0; g < groups_.size(); ++g)
-    WriteTable(static_cast<int>(g), entries, step.groups[g]);
-  return step;
+  for (size_t g = 0; g < groups_.size(); ++g) WriteTable(static_cast<int>(g), shares);
+  return step_;
+}
+
+void PagedCache::AddRows(const StepEntry& entry, Sequence& sequence) {
+  StepMetadata& step = step_;
+  for (int64_t i = 0; i < entry.num_tokens; ++i) step.positions.push_back(sequence.length + i);
+  const int64_t tokens = entry.by_token ? 1 : entry.num_tokens;  // of a row
+  for (int64_t row = 0; row < entry.num_rows(); ++row) {
+    sequence.length += tokens;
+    step.query_start_loc.push_back(static_cast<int32_t>(step.query_start_loc.back() + tokens));
+    step.seq_lens.push_back(static_cast<int32_t>(sequence.length));
+    if (entry.wants_all_logits) step.logit_rows.push_back(step.query_start_loc.back() - 1);
+  }
+  if (entry.wants_logits && !entry.wants_all_logits && entry.num_tokens > 0) {
+    step.logit_rows.push_back(step.query_start_loc.back() - 1);
+  }
 }
 
 // Some there is, or can be: CheckEntries counted them.
@@ -312,42 +348,53 @@ void PagedCache::TakeBlocks(int group, Sequence& sequence, int64_t num_tokens) {
     copies_.push_back({group, shared, copy});
     pool_.Release(shared);
     blocks[layers.RowsOf(sequence.length) / layers.block_size] = copy;
+    Changed(group, sequence);
   }
-  const int64_t end = BlocksFor(rows, layers.block_size);
-  while (static_cast<int64_t>(blocks.size()) < end) blocks.push_back(TakePage());
+  if (static_cast<int64_t>(blocks.size()) * layers.block_size >= rows) return;
+  while (static_cast<int64_t>(blocks.size()) * layers.block_size < rows) {
+    blocks.push_back(TakePage());
+  }
+  Changed(group, sequence);
 }
 
 void PagedCache::MapSlots(int group, const Sequence& sequence, int64_t num_tokens,
                           std::vector<int64_t>& slots) const {
   const CacheGroup& layers = groups_[group];
+  const std::vector<int32_t>& blocks = sequence.blocks[group];
   for (int64_t i = 0; i < num_tokens; ++i) {
     const int64_t length = sequence.length + i + 1;
-    if (length % layers.tokens_per_row() != 0) {
+    const int64_t row = layers.RowsOf(length) - 1;
+    if ((row + 1) * layers.tokens_per_row() != length) {
       slots.push_back(-1);
       continue;
     }
-    const int64_t row = layers.RowsOf(length) - 1;
-    slots.push_back(sequence.blocks[group][row / layers.block_size] * layers.block_size +
-                    row % layers.block_size);
+    const int64_t block = BlockOf(layers, row, static_cast<int64_t>(blocks.size()));
+    slots.push_back((blocks[block] - block) * layers.block_size + row);
   }
 }
 
-void PagedCache::WriteTable(int group, const std::vector<StepEntry>& entries,
-                            StepMetadata::Group& out) const {
-  int64_t rows = 0;
-  for (const StepEntry& entry : entries) {
-    const auto blocks = static_cast<int64_t>(sequences_.at(entry.sequence).blocks[group].size());
-    out.max_blocks = std::max(out.max_blocks, blocks);
-    rows += entry.num_rows();
+// A row that stood there in the step before stays.
+void PagedCache::WriteTable(int group, const std::vector<Share>& shares) {
+  StepMetadata::Group& out = step_.groups[group];
+  std::vector<int64_t>& versions = table_versions_[group];
+  int64_t rows = 0, most = 0;
+  for (const auto& [entry, sequence] : shares) {
+    most = std::max(most, static_cast<int64_t>(sequence->blocks[group].size()));
+    rows += entry->num_rows();
   }
-  out.block_table.reserve(rows * out.max_blocks);
-  for (const StepEntry& entry : entries) {
-    const std::vector<int32_t>& blocks = sequences_.at(entry.sequence).blocks[group];
-    // A freed block is behind every token's window and never read, but kernels check ids: any valid
-    // one will do.
-    for (int64_t row = 0; row < entry.num_rows(); ++row) {
-      for (int32_t block : blocks) out.block_table.push_back(std::max(block, 0));
-      out.block_table.resize(out.block_table.size() + out.max_blocks - blocks.size(), -1);
+  if (most != out.max_blocks) versions.clear();
+  versions.resize(rows, -1);
+  out.max_blocks = most;
+  out.block_table.resize(rows * most);
+  int64_t row = 0;
+  for (const auto& [entry, sequence] : shares) {
+    const std::vector<int32_t>& blocks = sequence->blocks[group];
+    for (const int64_t end = row + entry->num_rows(); row < end; ++row) {
+      if (versions[row] == sequence->version[group]) continue;
+      versions[row] = sequence->version[group];
+      const auto to = out.block_table.begin() + row * most;
+      const auto end_of_blocks = std::transform(blocks.begin(), blocks.end(), to, TableEntry);
+      std::fill(end_of_blocks, to + most, -1);
     }
   }
 }
@@ -365,7 +412,9 @@ void PagedCache::FreeBehindWindow(Sequence& sequence) {
       pool_.Release(blocks[i]);
       blocks[i] = -1;
     }
-    sequence.freed[g] = std::max(sequence.freed[g], end);
+    if (end <= sequence.freed[g]) continue;
+    sequence.freed[g] = end;
+    Changed(static_cast<int>(g), sequence);
   }
 }
 
@@ -378,6 +427,9 @@ void PagedCache::Publish(SequenceId sequence, const PrefixText& text, int64_t le
   PrefixTree::Node* published =
       tree_->Publish(text, state.published,
                      std::min(length, state.length) / tree_->unit() * tree_->unit(), state.blocks);
+  if (published != state.published) {
+    for (size_t g = 0; g < groups_.size(); ++g) Changed(static_cast<int>(g), state);
+  }
   tree_->Hold(published);
   tree_->Release(state.published);
   state.published = published;
@@ -390,9 +442,30 @@ void PagedCache::MakeCheckpoint(SequenceId sequence, int64_t length) {
   if (tree_->LengthOf(node) == length) tree_->MakeCheckpoint(node, it->second.blocks);
 }
 
+// Rows that would stay in the next step say what their sequences have.
+absl::Status PagedCache::CheckTables() const {
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    absl::flat_hash_map<int64_t, const std::vector<int32_t>*> by_version;
+    for (const auto& [id, sequence] : sequences_)
+      by_version[sequence.version[g]] = &sequence.blocks[g];
+    const StepMetadata::Group& table = step_.groups[g];
+    for (size_t row = 0; row < table_versions_[g].size(); ++row) {
+      const auto found = by_version.find(table_versions_[g][row]);
+      if (found == by_version.end()) continue;
+      const auto first = table.block_table.begin() + static_cast<int64_t>(row) * table.max_blocks;
+      const auto same = [](int32_t block, int32_t entry) { return TableEntry(block) == entry; };
+      if (std::equal(found->second->begin(), found->second->end(), first, same)) continue;
+      return absl::InternalError(absl::StrCat("group ", g, ", row ", row,
+                                              " of the block table is not what its sequence has"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status PagedCache::CheckAccounts() const {
   if (tree_) PF_RETURN_IF_ERROR(tree_->CheckAccounts());
   PF_RETURN_IF_ERROR(pool_.CheckAccounts());
+  PF_RETURN_IF_ERROR(CheckTables());
   absl::flat_hash_map<int32_t, int32_t> holders;
   for (const auto& [id, sequence] : sequences_) {
     for (const std::vector<int32_t>& blocks : sequence.blocks) {

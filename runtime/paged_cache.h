@@ -51,6 +51,9 @@ struct StepMetadata {
     std::vector<int64_t> slot_mapping;  // [T]
   };
   std::vector<Group> groups;  // in the order of the cache's groups
+
+  // Makes it one of no tokens, in the memory that it has; tables stay.
+  void Clear();
 };
 
 // Owns the bookkeeping, not the tensors. Blocks of a group that keeps last rows, of a window or of a
@@ -96,11 +99,13 @@ class PagedCache {
     explicit Room(const PagedCache& cache) : cache_(cache) {}
     // Whether the entry's new tokens can be given slots beside those before it, which are then taken.
     bool Take(const StepEntry& entry);
+    int64_t num_entries() const { return num_entries_; }
 
    private:
     int64_t Copies(int32_t shared, int writers) const;
 
     const PagedCache& cache_;
+    int64_t num_entries_ = 0;
     int64_t taken_ = 0;                          // pages
     absl::flat_hash_map<int32_t, int> writers_;  // of shared pages
   };
@@ -115,6 +120,9 @@ class PagedCache {
   // Gives slots to the new tokens and advances lengths; rows behind windows stay. ResourceExhausted,
   // nothing changed, if blocks run out; NotFound for an unknown sequence.
   absl::StatusOr<StepMetadata> Reserve(const std::vector<StepEntry>& entries);
+  // Of entries for which `room` was taken, in any order, with nothing changed since. What is told holds
+  // until the next step is reserved.
+  const StepMetadata& Reserve(const std::vector<StepEntry>& entries, const Room& room);
   // The reserved step was run: what no later token sees is freed.
   void Commit();
   // It was not: sequences are as long as before, and have given back what they took.
@@ -143,7 +151,8 @@ class PagedCache {
   const std::vector<CacheGroup>& groups() const { return groups_; }
   // Its num_held is zero when no sequence is left.
   const PagePool& pool() const { return pool_; }
-  // Internal unless every page is free, held or kept as sequences and tree say. O(pages).
+  // Internal unless every page is free, held or kept as sequences and tree say, and tables of the last
+  // step have no row that is out of date. O(pages).
   absl::Status CheckAccounts() const;
 
  private:
@@ -151,11 +160,16 @@ class PagedCache {
     int64_t length = 0;
     std::vector<std::vector<int32_t>> blocks;  // by group; -1 where freed behind the window
     std::vector<int64_t> freed;                // by group: how many leading blocks are freed
-    PrefixTree::Node* published = nullptr;     // the last node of its text in the tree
+    std::vector<int64_t> version;           // by group: of its blocks, no others have this number
+    PrefixTree::Node* published = nullptr;  // the last node of its text in the tree
   };
   struct Reserved {
     SequenceId sequence;
     int64_t length;  // before
+  };
+  struct Share {
+    const StepEntry* entry;
+    Sequence* sequence;
   };
   bool HoldsRows(int group, const Sequence& sequence, int64_t length) const;
   absl::Status CheckHeld(SequenceId sequence, int64_t length) const;
@@ -163,14 +177,18 @@ class PagedCache {
   void ReturnTo(Sequence& sequence, int64_t length);
   int64_t BlocksToGrow(int group, const Sequence& sequence, int64_t length,
                        int64_t step_tokens) const;
+  static int64_t BlockOf(const CacheGroup& layers, int64_t row, int64_t blocks);
   int64_t NewBlocks(int group, const Sequence& sequence, int64_t num_tokens) const;
   int32_t SharedTail(int group, const Sequence& sequence, int64_t num_tokens) const;
   absl::Status CheckEntries(const std::vector<StepEntry>& entries) const;
   int32_t TakePage();
+  void AddRows(const StepEntry& entry, Sequence& sequence);
   void TakeBlocks(int group, Sequence& sequence, int64_t num_tokens);
   void MapSlots(int group, const Sequence& sequence, int64_t num_tokens,
                 std::vector<int64_t>& slots) const;
-  void WriteTable(int group, const std::vector<StepEntry>& entries, StepMetadata::Group& out) const;
+  void WriteTable(int group, const std::vector<Share>& shares);
+  absl::Status CheckTables() const;
+  void Changed(int group, Sequence& sequence) { sequence.version[group] = ++last_version_; }
   void FreeBehindWindow(Sequence& sequence);
 
   std::vector<CacheGroup> groups_;
@@ -180,6 +198,9 @@ class PagedCache {
   absl::flat_hash_map<SequenceId, Sequence> sequences_;
   std::vector<Copy> copies_;
   std::vector<Reserved> reserved_;
+  StepMetadata step_;  // the last one, whose memory the next one takes
+  std::vector<std::vector<int64_t>> table_versions_;  // by group: of the rows of its table
+  int64_t last_version_ = 0;
   SequenceId next_id_ = 0;
 };
 

@@ -30,7 +30,6 @@ size_t Scheduler::Add(const Text& text) {
   request.text = text;
   request.text.shares = text.shares && cache_->tree() != nullptr;
   request.arrival = number;
-  if (request.text.shares) request.hashes = HashesOf(text);
   waiting_.insert({request.arrival, number});
   return number;
 }
@@ -57,9 +56,10 @@ void Scheduler::Finish(size_t number) {
   const auto it = requests_.find(number);
   if (it == requests_.end()) return;
   const Request& request = it->second;
-  running_.erase({request.arrival, number});
-  waiting_.erase({request.arrival, number});
-  if (request.sequence >= 0) {
+  if (request.sequence < 0) {
+    waiting_.erase({request.arrival, number});
+  } else {
+    running_.erase({request.arrival, number});
     if (request.text.shares && request.text.shares_written) KeepAll(request);
     Withdraw(number, request);
     cache_->Remove(request.sequence);
@@ -81,31 +81,23 @@ int64_t Scheduler::Computed(const Request& request) const {
   return request.sequence < 0 ? 0 : cache_->Length(request.sequence);
 }
 
-int64_t Scheduler::Left(const Request& request) const {
-  return request.num_tokens() - Computed(request);
-}
-
-// Its newest token alone is to be computed, and it is one that was written.
-bool Scheduler::Decodes(const Request& request) const {
-  return Left(request) == 1 && request.num_tokens() > request.text.num_read;
-}
-
 // Of what is left of a request that has more than its newest token to compute.
-int64_t Scheduler::Share(const Request& request, int64_t most) const {
-  const int64_t computed = Computed(request);
-  if (computed < request.text.num_read) return PromptPiece(request.text.num_read - computed, most);
-  return std::min(request.num_tokens() - computed, most);
+int64_t Scheduler::Share(const Turn& turn, int64_t most) {
+  const int64_t read = turn.request->text.num_read;
+  if (turn.computed < read) return PromptPiece(read - turn.computed, most);
+  return std::min(turn.left, most);
 }
 
-std::vector<uint64_t> Scheduler::HashesOf(const Text& text) const {
+// Requests that never ran have none.
+void Scheduler::MakeHashes(Request& request) const {
+  if (!request.text.shares || !request.hashes.empty()) return;
   const int64_t unit = cache_->tree()->unit();
-  std::vector<uint64_t> hashes;
+  const Text& text = request.text;
   uint64_t hash = absl::HashOf(text.salt);
   for (int64_t first = 0; first + unit <= text.num_read; first += unit) {
     hash = absl::HashOf(hash, absl::MakeConstSpan(text.tokens->data() + first, unit));
-    hashes.push_back(hash);
+    request.hashes.push_back(hash);
   }
-  return hashes;
 }
 
 void Scheduler::Announce(size_t number, const Request& request) {
@@ -225,32 +217,36 @@ void Scheduler::AdmitWaiting() {
   for (const size_t number : first) {
     if (running_.size() >= most) return;
     Request& request = requests_.at(number);
+    MakeHashes(request);
     PrefixTree::Hit hit;
     if (request.text.shares) hit = cache_->tree()->Find(TextOf(request));
     if (!Awaits(request, hit.length) && !Admit(number, hit, promised)) return;
   }
 }
 
-// Adds the request's next tokens to the step if the cache has room for all of them.
-bool Scheduler::Take(size_t number, const Request& request, int64_t num_tokens, Plan& plan) {
-  const int64_t computed = Computed(request);
-  const Work work = {.request = number,
-                     .first_token = computed,
-                     .num_tokens = num_tokens,
-                     .by_token = computed >= request.text.num_read,
-                     .last = computed + num_tokens == request.num_tokens()};
-  if (num_tokens == 0 || !plan.room.Take(EntryOf(request, work))) return false;
-  plan.work.push_back(work);
-  plan.budget -= num_tokens;
+// Adds the request's next tokens to the step, with drafts behind its newest one, if the cache has room for
+// all of them.
+bool Scheduler::Take(const Turn& turn, int64_t num_tokens, Plan& plan,
+                     std::vector<int64_t> drafts) {
+  const auto count = static_cast<int64_t>(drafts.size());
+  const bool last = num_tokens == turn.left;
+  const bool by_token = turn.computed >= turn.request->text.num_read;
+  const StepEntry entry = {.sequence = turn.request->sequence,
+                           .num_tokens = num_tokens + count,
+                           .wants_logits = last,
+                           .wants_all_logits = count > 0,
+                           .by_token = by_token};
+  if (num_tokens == 0 || !plan.room.Take(entry)) return false;
+  plan.entries.push_back(entry);
+  plan.work.push_back({.request = turn.place.request,
+                       .first_token = turn.computed,
+                       .num_tokens = entry.num_tokens,
+                       .by_token = by_token,
+                       .last = last,
+                       .drafts = std::move(drafts)});
+  plan.rows += entry.num_tokens;
+  plan.budget -= entry.num_tokens;
   return true;
-}
-
-StepEntry Scheduler::EntryOf(const Request& request, const Work& work) {
-  return {.sequence = request.sequence,
-          .num_tokens = work.num_tokens,
-          .wants_logits = work.last,
-          .wants_all_logits = !work.drafts.empty(),
-          .by_token = work.by_token};
 }
 
 // Of those younger than one that needs blocks, which have none of this step yet, the one that loses
@@ -273,56 +269,44 @@ bool Scheduler::MakeRoom(const Place& who) {
 // Each step computes a token of the oldest one. Others make room for that, and where none is left it
 // takes a smaller piece.
 void Scheduler::PlanOldest(int64_t most, int64_t draft_rows, Plan& plan) {
-  if (running_.empty()) return;
-  const auto [oldest, found] = *running_.begin();
-  const Request& request = *found;
+  if (plan.turns.empty()) return;
+  const Turn& oldest = plan.turns.front();
   if (draft_rows > 0) {
-    const int64_t drafts = DraftsOf(draft_rows, static_cast<int64_t>(running_.size()), plan);
-    if (TakeDecode(oldest.request, request, drafts, plan)) return;
+    const auto count = static_cast<int64_t>(plan.turns.size());
+    if (TakeDecode(oldest, DraftsOf(draft_rows, count, plan), plan)) return;
   }
-  int64_t share = Share(request, most);
-  while (share > 0 && !Take(oldest.request, request, share, plan)) {
-    if (!MakeRoom(oldest)) share = share == 1 ? 0 : Share(request, share / 2);
+  int64_t share = Share(oldest, most);
+  while (share > 0 && !Take(oldest, share, plan)) {
+    if (!MakeRoom(oldest.place)) share = share == 1 ? 0 : Share(oldest, share / 2);
   }
-}
-
-bool Scheduler::OnlyDecodes() const {
-  return std::ranges::all_of(running_, [&](const auto& place) { return Decodes(*place.second); });
 }
 
 // The newest token of a request, with drafts behind it if there is room for them.
-bool Scheduler::TakeDecode(size_t number, const Request& request, int64_t most_drafts, Plan& plan) {
-  if (most_drafts > 0 && request.text.drafts != nullptr) {
+bool Scheduler::TakeDecode(const Turn& turn, int64_t most_drafts, Plan& plan) {
+  const Text& text = turn.request->text;
+  if (most_drafts > 0 && text.drafts != nullptr) {
     // The last token that comes is not run.
-    const int64_t most = std::min(most_drafts, request.text.most_tokens - request.num_tokens());
-    std::vector<int64_t> drafts = request.text.drafts->Propose(*request.text.tokens, most);
-    const auto count = static_cast<int64_t>(drafts.size());
-    if (count > 0 && Take(number, request, 1 + count, plan)) {
-      plan.work.back().last = true;
-      plan.work.back().drafts = std::move(drafts);
-      return true;
-    }
+    const int64_t most = std::min(most_drafts, text.most_tokens - turn.request->num_tokens());
+    std::vector<int64_t> drafts = text.drafts->Propose(*text.tokens, most);
+    if (!drafts.empty() && Take(turn, 1, plan, std::move(drafts))) return true;
   }
-  return Take(number, request, 1, plan);
+  return Take(turn, 1, plan);
 }
 
 // Drafts of one of the sequences that are not planned yet, of the rows that are left for all.
-int64_t Scheduler::DraftsOf(int64_t draft_rows, int64_t unplanned, const Plan& plan) const {
-  int64_t rows = unplanned;
-  for (const Work& work : plan.work) rows += work.num_tokens;
-  const int64_t left = std::min(draft_rows - rows, plan.budget - unplanned);
+int64_t Scheduler::DraftsOf(int64_t draft_rows, int64_t unplanned, const Plan& plan) {
+  const int64_t left = std::min(draft_rows - plan.rows - unplanned, plan.budget - unplanned);
   return left <= 0 ? 0 : std::min(Drafts::kMost, (left + unplanned - 1) / unplanned);
 }
 
 void Scheduler::PlanDecodes(int64_t draft_rows, Plan& plan) {
-  const std::vector<std::pair<Place, Request*>> places(running_.begin(), running_.end());
-  for (size_t i = 1; i < places.size(); ++i) {
-    const auto& [place, request] = places[i];
-    if (request->sequence < 0 || !Decodes(*request)) continue;  // one gave its blocks back
-    const auto others = static_cast<int64_t>(places.size() - i);
+  for (size_t i = 1; i < plan.turns.size(); ++i) {
+    const Turn& turn = plan.turns[i];
+    if (turn.request->sequence < 0 || !turn.decodes) continue;  // one gave its blocks back
+    const auto others = static_cast<int64_t>(plan.turns.size() - i);
     const int64_t drafts = draft_rows > 0 ? DraftsOf(draft_rows, others, plan) : 0;
-    while (!TakeDecode(place.request, *request, drafts, plan)) {
-      if (!MakeRoom(place)) break;  // only older ones are left, and they have their slots
+    while (!TakeDecode(turn, drafts, plan)) {
+      if (!MakeRoom(turn.place)) break;  // only older ones are left, and they have their slots
     }
   }
 }
@@ -330,29 +314,60 @@ void Scheduler::PlanDecodes(int64_t draft_rows, Plan& plan) {
 // Behind the oldest, which has its share. Blocks that an older one waits for are not given to a
 // younger one.
 void Scheduler::PlanPrompts(int64_t most_of_first, Plan& plan) {
-  for (auto it = running_.begin(); it != running_.end() && plan.budget > 0; ++it) {
-    const auto& [place, request] = *it;
-    if (it == running_.begin() || Decodes(*request)) continue;
-    const int64_t share = Share(*request, std::min(most_of_first, plan.budget));
+  for (size_t i = 1; i < plan.turns.size() && plan.budget > 0; ++i) {
+    const Turn& turn = plan.turns[i];
+    if (turn.request->sequence < 0 || turn.decodes) continue;
+    const int64_t share = Share(turn, std::min(most_of_first, plan.budget));
     most_of_first = plan.budget;
-    if (share > 0 && !Take(place.request, *request, share, plan)) return;
+    if (share > 0 && !Take(turn, share, plan)) return;
   }
 }
 
 // What the first of the prompts may take: all that is left beside sequences that decode, but half of
 // it where others have prompts.
-int64_t Scheduler::MostOfFirst(int64_t most_tokens) const {
+int64_t Scheduler::MostOfFirst(const std::vector<Turn>& turns, int64_t most_tokens) {
   constexpr int64_t kLeast = 3;  // a piece of 2 of these, or all
   int64_t left = most_tokens, prompts = 0;
   bool is_first = true;
-  for (const auto& [place, request] : running_) {
-    if (Decodes(*request)) {
+  for (const Turn& turn : turns) {
+    if (turn.decodes) {
       --left;
     } else if (!std::exchange(is_first, false)) {
-      prompts += Left(*request);
+      prompts += turn.left;
     }
   }
   return std::max(left - std::min(prompts, left / 2), kLeast);
+}
+
+std::vector<Scheduler::Turn> Scheduler::Turns() const {
+  std::vector<Turn> turns;
+  turns.reserve(running_.size());
+  for (const auto& [place, request] : running_) {
+    const int64_t computed = Computed(*request);
+    const int64_t left = request->num_tokens() - computed;
+    const bool decodes = left == 1 && request->num_tokens() > request->text.num_read;
+    turns.push_back({place, request, computed, left, decodes});
+  }
+  return turns;
+}
+
+// Sequences of one new token, and those with drafts, stand before the others.
+void Scheduler::DecodesFirst(Plan& plan) {
+  const auto decodes = [](const Work& work) {
+    return work.by_token && (work.num_tokens == 1 || !work.drafts.empty());
+  };
+  if (std::ranges::all_of(plan.work, decodes)) return;
+  std::vector<Work> work;
+  std::vector<StepEntry> entries;
+  for (const bool first : {true, false}) {
+    for (size_t i = 0; i < plan.entries.size(); ++i) {
+      if (decodes(plan.work[i]) != first) continue;
+      entries.push_back(plan.entries[i]);
+      work.push_back(plan.work[i]);
+    }
+  }
+  plan.work = std::move(work);
+  plan.entries = std::move(entries);
 }
 
 absl::StatusOr<Scheduler::Step> Scheduler::Next(int64_t most_tokens) {
@@ -360,19 +375,19 @@ absl::StatusOr<Scheduler::Step> Scheduler::Next(int64_t most_tokens) {
   if (done()) return step;
   AdmitWaiting();
   Plan plan(*cache_);
+  plan.turns = Turns();
   plan.budget = options_.max_tokens_per_step;
-  const bool only_decodes = OnlyDecodes();
-  const bool some_decode =
-      std::ranges::any_of(running_, [&](const auto& place) { return Decodes(*place.second); });
+  const auto decodes = [](const Turn& turn) { return turn.decodes; };
+  const bool only_decodes = std::ranges::all_of(plan.turns, decodes);
   // Sequences that decode, and a piece of a prompt: that is there in any case.
-  const auto least = static_cast<int64_t>(running_.size()) + 3;
-  if (some_decode && !only_decodes)
+  const auto least = static_cast<int64_t>(plan.turns.size()) + 3;
+  if (!only_decodes && std::ranges::any_of(plan.turns, decodes))
     plan.budget = std::min(plan.budget, std::max(most_tokens, least));
-  const int64_t most_of_first = MostOfFirst(plan.budget);
+  const int64_t most_of_first = MostOfFirst(plan.turns, plan.budget);
   const int64_t draft_rows = only_decodes ? options_.max_draft_rows : 0;
   PlanOldest(most_of_first, draft_rows, plan);
   PlanDecodes(draft_rows, plan);
-  const bool had_first = !running_.empty() && !Decodes(*running_.begin()->second);
+  const bool had_first = !plan.turns.empty() && !plan.turns.front().decodes;
   PlanPrompts(had_first ? plan.budget : most_of_first, plan);
   if (plan.work.empty()) {
     const size_t request = WhoIsStuck();
@@ -380,12 +395,8 @@ absl::StatusOr<Scheduler::Step> Scheduler::Next(int64_t most_tokens) {
                                                      requests_.at(request).num_tokens(),
                                                      " tokens does not fit in the cache alone"));
   }
-  std::stable_partition(plan.work.begin(), plan.work.end(), [](const Work& work) {
-    return work.by_token && (work.num_tokens == 1 || !work.drafts.empty());
-  });
-  std::vector<StepEntry> entries;
-  for (const Work& work : plan.work) entries.push_back(EntryOf(requests_.at(work.request), work));
-  PF_ASSIGN_OR_RETURN(step.metadata, cache_->Reserve(entries));
+  DecodesFirst(plan);
+  step.metadata = &cache_->Reserve(plan.entries, plan.room);
   step.work = std::move(plan.work);
   return step;
 }

@@ -70,8 +70,8 @@ class Scheduler {
         {};  // behind the newest token: the logits after each are wanted, too
   };
   struct Step {
-    std::vector<Work> work;  // in the order of the metadata's sequences
-    StepMetadata metadata;
+    std::vector<Work> work;                  // in the order of the metadata's sequences
+    const StepMetadata* metadata = nullptr;  // until the next step is planned
   };
 
   // `cache` must outlive the scheduler.
@@ -118,7 +118,7 @@ class Scheduler {
     Text text;
     size_t arrival = 0;
     SequenceId sequence = -1;              // -1 while waiting
-    std::vector<uint64_t> hashes;          // of its read beginnings, a node longer each
+    std::vector<uint64_t> hashes;          // of its read beginnings, a node longer each; made late
     absl::btree_set<int64_t> checkpoints;  // lengths that others wait for
     std::optional<Place> leader;           // who computes what it begins with
     int64_t leader_length = 0;
@@ -127,21 +127,30 @@ class Scheduler {
 
     int64_t num_tokens() const { return static_cast<int64_t>(text.tokens->size()); }
   };
+  // One that runs when a step begins to be planned. It may give its blocks back meanwhile.
+  struct Turn {
+    Place place;
+    Request* request;
+    int64_t computed;
+    int64_t left;
+    bool decodes;  // its newest token alone is to be computed, and it is one that was written
+  };
   // A step as it is planned.
   struct Plan {
     explicit Plan(const PagedCache& cache) : room(cache) {}
     PagedCache::Room room;
+    std::vector<Turn> turns;  // by place
     std::vector<Work> work;
+    std::vector<StepEntry> entries;  // of the work
+    int64_t rows = 0;                // tokens of the work
     int64_t budget = 0;
   };
 
   PrefixText TextOf(const Request& request) const;
   int64_t Computed(const Request& request) const;
-  bool Decodes(const Request& request) const;
-  int64_t Left(const Request& request) const;
-  int64_t Share(const Request& request, int64_t most) const;
+  static int64_t Share(const Turn& turn, int64_t most);
 
-  std::vector<uint64_t> HashesOf(const Text& text) const;
+  void MakeHashes(Request& request) const;
   void Announce(size_t number, const Request& request);
   void Withdraw(size_t number, const Request& request);
   bool Awaits(Request& request, int64_t found);
@@ -151,17 +160,18 @@ class Scheduler {
   bool Admit(size_t number, const PrefixTree::Hit& hit, int64_t& promised);
   void Promise(const Request& request, int64_t& promised) const;
   void AdmitWaiting();
-  static StepEntry EntryOf(const Request& request, const Work& work);
-  bool Take(size_t number, const Request& request, int64_t num_tokens, Plan& plan);
+  static bool Take(const Turn& turn, int64_t num_tokens, Plan& plan,
+                   std::vector<int64_t> drafts = {});
   bool MakeRoom(const Place& who);
   void Preempt(size_t number);
-  int64_t MostOfFirst(int64_t most_tokens) const;
-  bool OnlyDecodes() const;
-  bool TakeDecode(size_t number, const Request& request, int64_t most_drafts, Plan& plan);
-  int64_t DraftsOf(int64_t draft_rows, int64_t unplanned, const Plan& plan) const;
+  std::vector<Turn> Turns() const;
+  static int64_t MostOfFirst(const std::vector<Turn>& turns, int64_t most_tokens);
+  static bool TakeDecode(const Turn& turn, int64_t most_drafts, Plan& plan);
+  static int64_t DraftsOf(int64_t draft_rows, int64_t unplanned, const Plan& plan);
   void PlanOldest(int64_t most, int64_t draft_rows, Plan& plan);
   void PlanDecodes(int64_t draft_rows, Plan& plan);
-  void PlanPrompts(int64_t most_of_first, Plan& plan);
+  static void PlanPrompts(int64_t most_of_first, Plan& plan);
+  static void DecodesFirst(Plan& plan);
 
   PagedCache* cache_;
   Options options_;

@@ -62,7 +62,9 @@ struct CacheGroup {
   CacheGroupKey key() const { return {kind, sliding_window, ratio}; }
   int64_t tokens_per_row() const { return kind == CacheKind::kCompressed ? ratio : 1; }
   // Rows of the first `tokens` tokens: only whole windows have one.
-  int64_t RowsOf(int64_t tokens) const { return tokens / tokens_per_row(); }
+  int64_t RowsOf(int64_t tokens) const {
+    return kind == CacheKind::kCompressed ? tokens / ratio : tokens;
+  }
   // The first row that a token at `position` or later can see.
   int64_t FirstVisible(int64_t position) const;
   // The first row that a text of `length` tokens needs to go on: a state is read by the tokens that

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/runtime/cache_layout.h"
 
+#include <algorithm>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -56,6 +58,55 @@ TEST(CacheGroups, HaveNamesAndBlocksOfTheirOwn) {
                                              "compressed_4", "compressed_8"}));
   EXPECT_EQ(block_sizes, (std::vector<int64_t>{16, 4, 8, 16, 16}));
   EXPECT_EQ(MakeCacheGroup(CacheGroupKey::Full(), 32).name, "full");
+}
+
+// The tokens whose rows those that follow `length` tokens may read, one after another: by what each kind is.
+std::set<int64_t> NaiveTokensRead(const CacheGroup& group, int64_t length, int64_t ahead) {
+  std::set<int64_t> read;
+  for (int64_t position = length; position < length + ahead; ++position) {
+    if (group.kind == CacheKind::kWindow) {
+      for (int64_t t = position - group.sliding_window + 1; t <= position; ++t) read.insert(t);
+    } else if (group.kind == CacheKind::kState && (position + 1) % group.ratio == 0) {
+      // The token that closes a window reads its rows, and those of the one before where they overlap.
+      const int64_t windows = group.sliding_window / group.ratio;
+      const int64_t first = (position / group.ratio - (windows - 1)) * group.ratio;
+      for (int64_t t = first; t <= position; ++t) read.insert(t);
+    }
+  }
+  read.erase(read.begin(), read.lower_bound(0));
+  read.erase(read.lower_bound(length), read.end());
+  return read;
+}
+
+TEST(CacheGroups, NeedTheRowsThatANaiveListSays) {
+  constexpr int64_t kMost = 4096;
+  for (const CacheGroupKey& key :
+       {CacheGroupKey::Window(1), CacheGroupKey::Window(5), CacheGroupKey::Window(32),
+        CacheGroupKey::State(4, true), CacheGroupKey::State(4, false),
+        CacheGroupKey::State(8, false), CacheGroupKey::State(128, true)}) {
+    const CacheGroup group = MakeCacheGroup(key, 16);
+    for (int64_t length = 0; length <= kMost; length += key.window < 100 ? 1 : 61) {
+      const std::set<int64_t> read = NaiveTokensRead(group, length, 2 * key.ratio);
+      const int64_t first = read.empty() ? length : *read.begin();
+      ASSERT_EQ(std::min(group.FirstNeeded(length), length), first) << group.name << " " << length;
+      ASSERT_LE(group.FirstVisible(length), first);
+      ASSERT_EQ(group.RowsOf(length), length);
+    }
+  }
+  for (const int64_t ratio : {1, 4, 8, 128}) {
+    const CacheGroup group = MakeCacheGroup(CacheGroupKey::Compressed(ratio), 16);
+    int64_t rows = 0;
+    for (int64_t length = 1; length <= kMost; ++length) {
+      rows += length % ratio == 0 ? 1 : 0;
+      ASSERT_EQ(group.RowsOf(length), rows) << group.name << " " << length;
+      ASSERT_EQ(group.FirstNeeded(length), 0);
+    }
+  }
+  const CacheGroup full = MakeCacheGroup(CacheGroupKey::Full(), 16);
+  for (const int64_t length : {0, 1, 17, 4096}) {
+    EXPECT_EQ(full.RowsOf(length), length);
+    EXPECT_EQ(full.FirstNeeded(length), 0);
+  }
 }
 
 TEST(CacheGroups, OfFilesWithoutKindsAreFullOrWindows) {

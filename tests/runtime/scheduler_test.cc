@@ -136,11 +136,11 @@ TEST(Scheduler, WrittenTokensThatAreComputedAgainAreRowsOfTheirOwn) {
   EXPECT_EQ(step.work[0].num_tokens, 4);
   EXPECT_TRUE(step.work[0].by_token);
   EXPECT_TRUE(step.work[0].last);
-  EXPECT_EQ(step.metadata.query_start_loc, (std::vector<int32_t>{0, 1, 2, 3, 4}));
-  EXPECT_EQ(step.metadata.seq_lens, (std::vector<int32_t>{6, 7, 8, 9}));
-  EXPECT_EQ(step.metadata.positions, (std::vector<int64_t>{5, 6, 7, 8}));
-  EXPECT_EQ(step.metadata.logit_rows, (std::vector<int64_t>{3}));
-  const StepMetadata::Group& group = step.metadata.groups[0];
+  EXPECT_EQ(step.metadata->query_start_loc, (std::vector<int32_t>{0, 1, 2, 3, 4}));
+  EXPECT_EQ(step.metadata->seq_lens, (std::vector<int32_t>{6, 7, 8, 9}));
+  EXPECT_EQ(step.metadata->positions, (std::vector<int64_t>{5, 6, 7, 8}));
+  EXPECT_EQ(step.metadata->logit_rows, (std::vector<int64_t>{3}));
+  const StepMetadata::Group& group = step.metadata->groups[0];
   ASSERT_EQ(group.block_table.size(), 4u * group.max_blocks);
   for (size_t i = group.max_blocks; i < group.block_table.size(); ++i) {
     EXPECT_EQ(group.block_table[i], group.block_table[i % group.max_blocks]);
@@ -333,11 +333,12 @@ TEST(Scheduler, AStepThatWasNotRunIsPlannedAgain) {
   scheduler.Run();
   const int64_t held = cache.pool().num_held();
   const Scheduler::Step failed = Must(scheduler.Next());
+  const std::vector<int64_t> positions = failed.metadata->positions;
   scheduler.RollBack();
   EXPECT_EQ(cache.pool().num_held(), held);
   const Scheduler::Step again = scheduler.Run();
   EXPECT_EQ(again.work[0].first_token, failed.work[0].first_token);
-  EXPECT_EQ(again.metadata.positions, failed.metadata.positions);
+  EXPECT_EQ(again.metadata->positions, positions);
   EXPECT_TRUE(cache.CheckAccounts().ok()) << cache.CheckAccounts();
 }
 
@@ -502,7 +503,7 @@ TEST(Scheduler, RandomLoadsKeepTheLimits) {
       }
       ASSERT_LE(tokens, budget);
       ASSERT_LE(static_cast<int64_t>(step.work.size()), sequences);
-      ASSERT_EQ(step.metadata.query_start_loc.back(), tokens);
+      ASSERT_EQ(step.metadata->query_start_loc.back(), tokens);
       for (; oldest < count && known[oldest] < 0; ++oldest) oldest_runs = false;
     }
     preemptions += scheduler.preemptions();
