@@ -2,6 +2,7 @@
 #include "pagefuse/runtime/engine.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "pagefuse/base/status_macros.h"
@@ -24,6 +25,25 @@ int64_t DraftRows() { return HasAmxBf16() ? 16 : 4; }
 constexpr double kShareOfMemory = 0.6;
 
 }  // namespace
+
+absl::StatusOr<PrefixReuse> ParsePrefixReuse(std::string_view name) {
+  if (name == "exact") return PrefixReuse::kExact;
+  if (name == "all") return PrefixReuse::kAll;
+  if (name == "off") return PrefixReuse::kOff;
+  return absl::InvalidArgumentError(StrCat("expected exact, all or off, got \"", name, "\""));
+}
+
+absl::StatusOr<bool> ParseDrafts(std::string_view name) {
+  if (name == "auto") return true;
+  if (name == "off") return false;
+  return absl::InvalidArgumentError(StrCat("expected auto or off, got \"", name, "\""));
+}
+
+absl::StatusOr<double> StepSecondsOf(int64_t milliseconds) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  if (milliseconds >= 1 && milliseconds <= kMost) return static_cast<double>(milliseconds) / 1000;
+  return absl::InvalidArgumentError(StrCat("expected 1 to ", kMost, ", got ", milliseconds));
+}
 
 absl::Status CheckEngineOptions(const EngineOptions& options) {
   constexpr int64_t kLeastTokens = 4;  // a piece of a prompt beside a sequence that decodes

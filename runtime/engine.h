@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -38,6 +39,13 @@ enum class PrefixReuse {
   kExact,  // tokens that were read: answers have the same bits as without
   kAll,    // also tokens that were written; their rows have sums in another order than read ones
 };
+// Of "off", "exact" or "all", as people write it; InvalidArgument for another name.
+absl::StatusOr<PrefixReuse> ParsePrefixReuse(std::string_view name);
+// EngineOptions::drafts of "auto" or "off"; InvalidArgument for another name.
+absl::StatusOr<bool> ParseDrafts(std::string_view name);
+// EngineOptions::step_seconds of whole milliseconds; InvalidArgument for fewer than one, and for more
+// than an int32 has.
+absl::StatusOr<double> StepSecondsOf(int64_t milliseconds);
 
 struct EngineOptions {
   SessionOptions session = {};

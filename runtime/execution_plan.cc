@@ -83,7 +83,7 @@ class Planner {
   }
 
   absl::Status Prepare(const KernelQuery& query, PlannedStep& step) {
-    if (!step.kernel) return absl::OkStatus();
+    if (!step.kernel || !options_.runs) return absl::OkStatus();
     PF_ASSIGN_OR_RETURN(step.state, PrepareState(query, *step.kernel, options_.allocator));
     step.placing = dynamic_cast<PlacingKernel*>(step.state.get());
     return absl::OkStatus();
@@ -260,11 +260,11 @@ bool TakesBlocks(const PlannedStep& step, const std::vector<bool>& in_blocks) {
 
 }  // namespace
 
-bool TakesBlocks(const ExecutionPlan& plan, int input) {
+const PlannedStep* DenseReader(const ExecutionPlan& plan, int input) {
   std::vector<bool> in_blocks(plan.values.size());
   in_blocks[plan.inputs[input]] = true;
   for (const PlannedStep& step : plan.steps) {
-    if (!TakesBlocks(step, in_blocks)) return false;
+    if (!TakesBlocks(step, in_blocks)) return &step;
     for (size_t out = 0; out < step.outputs.size(); ++out) {
       const int in = step.shares_input[out];
       if (step.outputs[out] >= 0 && in >= 0 && in_blocks[step.inputs[in]]) {
@@ -272,12 +272,12 @@ bool TakesBlocks(const ExecutionPlan& plan, int input) {
       }
     }
   }
-  return true;
+  return nullptr;
 }
 
 absl::StatusOr<ExecutionPlan> MakePlan(Model& model, const PlanOptions& options) {
   PF_ASSIGN_OR_RETURN(ExecutionPlan plan, Planner(model, options).Run(*model.graph, {}));
-  PF_RETURN_IF_ERROR(PackConstants(plan));
+  if (options.runs) PF_RETURN_IF_ERROR(PackConstants(plan));
   return plan;
 }
 

@@ -77,11 +77,14 @@ struct PlanOptions {
   std::map<std::string, std::string> force_kernel = {};  // op name -> kernel name
   Device device = Device::kCpu;                          // whose kernels are taken
   Allocator* allocator = &HostAllocator();               // of the device's memory
+  // False: a plan to look at, whose kernels have no state; constants need no data.
+  bool runs = true;
 };
 
-// True if a graph input may come in blocks that do not lie one behind the other: each step that reads
-// it, or the output in its memory, has a kernel that takes them so (PortSpec::InBlocks).
-bool TakesBlocks(const ExecutionPlan& plan, int input);
+// The first step that reads a graph input, or an output in its memory, and takes a dense tensor only.
+// Null: the input may come in blocks that do not lie one behind the other, as each step has a kernel
+// that takes them so (PortSpec::InBlocks).
+const PlannedStep* DenseReader(const ExecutionPlan& plan, int input);
 
 // Plans the model's main graph, whose types and shapes are inferred, and takes over the constants
 // that kernels pack (pack_constants.h). Unimplemented naming the first node that nothing can compute.

@@ -54,7 +54,8 @@ Executor::Executor(ExecutionPlan plan, const RunLimits& limits)
     calls_.back().args.scratch = &scratch_;
   }
   for (int i = 0; i < static_cast<int>(plan_.inputs.size()); ++i) {
-    takes_blocks_.push_back(TakesBlocks(plan_, i));
+    const PlannedStep* dense = DenseReader(plan_, i);
+    dense_readers_.push_back(dense == nullptr ? nullptr : dense->node);
   }
   output_positions_.assign(plan_.values.size(), -1);
   for (int i = static_cast<int>(plan_.outputs.size()) - 1; i >= 0; --i) {
@@ -92,7 +93,7 @@ absl::StatusOr<std::vector<Tensor>> Executor::Run(const std::vector<Tensor>& fee
   values_.BeginRun();
   for (size_t i = 0; i < feeds.size(); ++i) {
     const int input = plan_.inputs[i];
-    if (feeds[i].block_stride() > 0 && !takes_blocks_[i]) {
+    if (feeds[i].block_stride() > 0 && dense_readers_[i] != nullptr) {
       return absl::InvalidArgumentError(StrCat(
           "input \"", plan_.values[input].value->name(), "\": expected a dense tensor, got blocks ",
           feeds[i].block_stride(), " bytes apart, which not all nodes take that read it"));

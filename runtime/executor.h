@@ -40,8 +40,8 @@ class Executor {
                                           const std::vector<Tensor>& bound);
 
   const ExecutionPlan& plan() const { return plan_; }
-  // By position among the graph inputs: TakesBlocks of the plan.
-  bool takes_blocks(size_t input) const { return takes_blocks_[input]; }
+  // By position among the graph inputs: the node of the plan's DenseReader, or null.
+  const Node* dense_reader(size_t input) const { return dense_readers_[input]; }
   int64_t arena_bytes() const { return memory_.arena_bytes; }
   // What the last run took for its outputs.
   int64_t output_bytes() const { return output_bytes_; }
@@ -76,7 +76,7 @@ class Executor {
   int64_t output_bytes_ = 0;
   std::vector<std::shared_ptr<Buffer>> last_outputs_;  // by value: large memory of the last run
   std::vector<std::vector<std::unique_ptr<Executor>>> bodies_;  // by step
-  std::vector<bool> takes_blocks_;                              // by input
+  std::vector<const Node*> dense_readers_;                      // by input
   std::vector<int> output_positions_;    // by value: where it is a graph output first, or -1
   std::vector<std::vector<int>> dying_;  // by step: storages that nothing reads after it
   RunValues values_;

@@ -11,6 +11,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/passes/paging/premises.h"
+#include "pagefuse/runtime/dense_caches.h"
 
 namespace pagefuse {
 namespace {
@@ -91,10 +92,10 @@ absl::StatusOr<std::unique_ptr<PagedModel>> PagedModel::Create(Model model,
 
 absl::Status PagedModel::MakeDevice(const PagedModelOptions& options) {
   std::vector<std::string> apart;
-  for (const CacheGroup& group : layout_.groups()) {
-    for (const std::string& name : group.caches) {
-      if (!options.in_pages || !session_->TakesBlocks(name)) apart.push_back(name);
-    }
+  if (options.in_pages) {
+    for (DenseCache& dense : DenseCaches(layout_, *session_)) apart.push_back(dense.cache);
+  } else {
+    for (const auto& [name, cache] : layout_.tensors()) apart.push_back(name);
   }
   layout_.KeepApart(apart);
   if (options.device) {

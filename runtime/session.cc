@@ -213,10 +213,11 @@ std::string Session::KernelReport() const {
   return text;
 }
 
-bool Session::TakesBlocks(std::string_view input) const {
+const Node* Session::DenseReader(std::string_view input) const {
   const std::vector<Value*>& inputs = impl_->model.graph->inputs();
   const auto found = std::ranges::find(inputs, input, [](const Value* v) { return v->name(); });
-  return found != inputs.end() && impl_->executor->takes_blocks(found - inputs.begin());
+  if (found == inputs.end()) return nullptr;
+  return impl_->executor->dense_reader(found - inputs.begin());
 }
 
 std::vector<NodeProfile> Session::Profile() const {

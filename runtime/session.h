@@ -93,8 +93,9 @@ class Session {
   // One line a node: node, kernel, and why better ones were refused.
   std::string KernelReport() const;
 
-  // Whether a tensor of blocks (Tensor::Blocks) may be fed to the input: all that read it take them.
-  bool TakesBlocks(std::string_view input) const;
+  // The first node that reads this input of the graph, or an output in its memory, and takes a dense
+  // tensor only; null if a tensor of blocks (Tensor::Blocks) may be fed to it.
+  const Node* DenseReader(std::string_view input) const;
 
   // Times of the last run, in order; empty unless SessionOptions::profile.
   std::vector<NodeProfile> Profile() const;

@@ -6,6 +6,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "pybind11/stl.h"
 
 #include "pagefuse/base/short_message.h"
+#include "pagefuse/base/status_place.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/onnx/onnx_io.h"
 #include "pagefuse/runtime/decoder.h"
@@ -38,6 +40,23 @@ struct PythonEngine {
   ModelConfig config;
   OnStep on_step;             // of the call that runs
   std::exception_ptr raised;  // by a function of Python's in the call that runs, which then ends
+
+  // Figures as of the last step: may be asked for while another thread runs.
+  EngineStats stats() const {
+    const std::lock_guard turn(stats_turn_);
+    return stats_;
+  }
+  // By the thread that runs.
+  void KeepStats() {
+    if (decoder == nullptr) return;  // while it is loaded
+    const EngineStats now = decoder->stats();
+    const std::lock_guard turn(stats_turn_);
+    stats_ = now;
+  }
+
+ private:
+  mutable std::mutex stats_turn_;
+  EngineStats stats_;
 };
 
 // What generate() takes beside prompts.
@@ -78,6 +97,7 @@ std::unique_ptr<PythonEngine> Load(const std::string& path, const std::string& g
   auto engine = std::make_unique<PythonEngine>();
   engine->config = folder.config;
   options.on_step = [self = engine.get()](const EngineStep& step) {
+    self->KeepStats();
     const bool goes_on = !self->on_step || CallPython(self->raised, [&] {
       return self->on_step(step.decode, step.tokens + step.shared_tokens), true;
     });
@@ -101,6 +121,7 @@ std::unique_ptr<PythonEngine> Load(const std::string& path, const std::string& g
   auto decoder = load();
   Rethrow(engine->raised);
   engine->decoder = Unwrap(std::move(decoder));
+  engine->KeepStats();
   return engine;
 }
 
@@ -178,6 +199,7 @@ py::dict ToPython(const Completion& completion) {
   result["tokens"] = ArrayOf(Tensor::Of<int64_t>({count}, completion.tokens));
   result["finish"] = NameOf(completion.finish);
   result["seed"] = completion.seed;
+  result["cached_tokens"] = completion.cached_tokens;
   result["as_exported"] = completion.as_exported;
   if (!completion.error.ok()) result["error"] = ShortMessage(StdView(completion.error.message()));
   if (!completion.logits.empty()) {
@@ -205,8 +227,20 @@ std::vector<Completion> Run(PythonEngine& engine, const std::vector<Request>& re
   engine.on_step = how.on_step;
   auto completions = run();
   engine.on_step = nullptr;
+  engine.KeepStats();
   Rethrow(engine.raised);
   return Unwrap(std::move(completions));
+}
+
+// Reads answers into the cache until none is left, or `goes_on` says no between two steps.
+void Reread(PythonEngine& engine, const std::function<bool()>& goes_on) {
+  const auto run = [&] {
+    const py::gil_scoped_release nothing_of_python;
+    engine.decoder->Reread([&] { return CallPython(engine.raised, goes_on); });
+  };
+  run();
+  engine.KeepStats();
+  Rethrow(engine.raised);
 }
 
 bool IsRefused(const Completion& completion) { return completion.finish == FinishReason::kRefused; }
@@ -279,17 +313,27 @@ int64_t NewTokensOf(const PythonEngine& engine, int64_t prompt, std::optional<in
 }
 
 py::dict StatsOf(const PythonEngine& engine) {
-  const EngineStats stats = engine.decoder->stats();
+  const EngineStats stats = engine.stats();
   py::dict result;
   result["steps"] = stats.steps;
   result["prefill_tokens"] = stats.prefill_tokens;
+  result["shared_tokens"] = stats.shared_tokens;
   result["decode_tokens"] = stats.decode_tokens;
+  result["draft_tokens"] = stats.draft_tokens;
+  result["drafts_right"] = stats.drafts_right;
   result["prefill_seconds"] = stats.prefill_seconds;
   result["decode_seconds"] = stats.decode_seconds;
   result["cache_bytes_per_token"] = stats.cache_bytes_per_token;
   result["cache_bytes_per_sequence"] = stats.cache_bytes_per_sequence;
   result["peak_pages"] = stats.peak_pages;
   return result;
+}
+
+// What an argument of this name says, or an exception that names it.
+template <class Value>
+Value Named(const char* name, absl::StatusOr<Value> value) {
+  Check(AtPlace(name, value.status()));
+  return *std::move(value);
 }
 
 void BindGenerate(py::class_<PythonEngine>& engine) {
@@ -314,6 +358,7 @@ void BindGenerate(py::class_<PythonEngine>& engine) {
       py::arg("stop_tokens") = py::none(), py::arg("samples") = 1, py::arg("logits") = false,
       py::arg("on_token") = py::none(), py::arg("on_step") = py::none(),
       py::arg("refused") = std::vector<std::string>());
+  engine.def("reread", &Reread, py::arg("goes_on"));
   engine.def("new_tokens", &NewTokensOf, py::arg("prompt"), py::arg("wanted"), py::arg("usual"));
 }
 
@@ -328,8 +373,10 @@ void BindEngine(py::module_& module) {
                        std::optional<int64_t> block_size, const std::string& weights, int threads,
                        int64_t max_memory, const std::map<std::string, std::string>& options,
                        int64_t max_tokens_per_step, std::optional<int64_t> max_sequences,
-                       int64_t cache_tokens, int64_t cache_bytes, bool require_paged,
-                       const std::string& check_paging, const OnStage& on_stage) {
+                       int64_t cache_tokens, int64_t cache_bytes, const std::string& prefix_reuse,
+                       bool no_reread, const std::string& drafts, int64_t step_ms,
+                       bool require_paged, const std::string& check_paging,
+                       const OnStage& on_stage) {
              EngineOptions made{
                  .session = MakeSessionOptions({weights, threads, max_memory, options}),
                  .kv_cache = kv_cache,
@@ -337,7 +384,11 @@ void BindEngine(py::module_& module) {
                  .max_tokens_per_step = max_tokens_per_step,
                  .max_sequences = max_sequences,
                  .cache_tokens = cache_tokens,
-                 .cache_bytes = cache_bytes};
+                 .cache_bytes = cache_bytes,
+                 .prefix_reuse = Named("prefix_reuse", ParsePrefixReuse(prefix_reuse)),
+                 .rereads = !no_reread,
+                 .drafts = Named("drafts", ParseDrafts(drafts)),
+                 .step_seconds = Named("step_ms", StepSecondsOf(step_ms))};
              const DecoderOptions how{.require_paged = require_paged,
                                       .check_paging = Unwrap(ParseCheckPaging(check_paging))};
              return Load(path, graph, std::move(made), how, on_stage);
@@ -348,8 +399,10 @@ void BindEngine(py::module_& module) {
            py::arg("options") = std::map<std::string, std::string>(),
            py::arg("max_tokens_per_step") = usual.max_tokens_per_step,
            py::arg("max_sequences") = py::none(), py::arg("cache_tokens") = 0,
-           py::arg("cache_bytes") = 0, py::arg("require_paged") = false,
-           py::arg("check_paging") = "once", py::arg("on_stage") = py::none())
+           py::arg("cache_bytes") = 0, py::arg("prefix_reuse") = "exact",
+           py::arg("no_reread") = false, py::arg("drafts") = "auto", py::arg("step_ms") = 200,
+           py::arg("require_paged") = false, py::arg("check_paging") = "once",
+           py::arg("on_stage") = py::none())
       .def_property_readonly("paged",
                              [](const PythonEngine& e) { return e.decoder->engine() != nullptr; })
       .def_property_readonly("why_not_paged",

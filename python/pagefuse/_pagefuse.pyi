@@ -56,6 +56,10 @@ class Engine:
         max_sequences: int | None = None,
         cache_tokens: int = 0,
         cache_bytes: int = 0,
+        prefix_reuse: str = "exact",
+        no_reread: bool = False,
+        drafts: str = "auto",
+        step_ms: int = 200,
         require_paged: bool = False,
         check_paging: str = "once",
         on_stage: Callable[[str], object] | None = None,
@@ -76,6 +80,7 @@ class Engine:
     def sampling(self) -> dict[str, float]: ...
     @property
     def stats(self) -> dict[str, float]: ...
+    def reread(self, goes_on: Callable[[], bool]) -> None: ...
     def new_tokens(self, prompt: int, wanted: int | None, usual: int) -> int: ...
     def generate(
         self,

@@ -3,13 +3,20 @@
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import os
+import threading
 from dataclasses import dataclass
-from typing import Any, Callable, Mapping, Sequence, Union
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence, Union, cast
 
 import numpy
 
 from . import _pagefuse
+from .options import Settings, check_names
+
+if TYPE_CHECKING:
+    from typing import Unpack
 
 # An array of numpy, anything that speaks DLPack or that numpy takes, or a Tensor. Memory that is dense, row
 # after row, is shared, not copied.
@@ -34,59 +41,65 @@ class Completion:
     as_exported: bool = False
     """Of an engine that pages: all or the end of it was run by the graph as it was exported, which does otherwise with
     longer texts or with one of the tokens."""
+    cached_tokens: int = 0
+    """Tokens of the prompt that were not computed, since earlier texts began so: a figure, which depends on these."""
+
+
+class _Turns:
+    """Calls of one engine take turns, and what fills the time in which nobody waits ends when somebody does."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._thread: int | None = None  # that has the turn
+        self._waiting: collections.deque[None] = collections.deque()
+
+    @contextlib.contextmanager
+    def one(self) -> Iterator[None]:
+        """A turn. RuntimeError within another one of this thread, as in a function that hears of tokens."""
+        if self._thread == threading.get_ident():
+            raise RuntimeError("a call of this engine runs on this thread: expected none from a function that it calls")
+        self._waiting.append(None)
+        try:
+            self._lock.acquire()
+        finally:
+            self._waiting.pop()
+        self._thread = threading.get_ident()
+        try:
+            yield
+        finally:
+            self._thread = None
+            self._lock.release()
+
+    def nobody_waits(self) -> bool:
+        return not self._waiting
 
 
 class Engine:
-    """A decoder with continuous batching. Not thread-safe.
+    """A decoder with continuous batching. Thread-safe: calls take turns.
 
-    path: a model's folder, or its graph. graph: which of several of a folder.
-    kv_cache: format of the cache ("none", "bf16", "fp8_per_token_head", "int8_per_token_head", ...).
-    weights: "float32", "bf16", "int8" or "int4". threads: 0 for all.
-    require_paged: a graph that cannot be paged, or has other logits then, is an error; else it generates unfused, see
-        `why_not_paged`.
-    check_paging: "once", "always" or "never": compare the logits of the rewritten graph with those of the graph as it was
-        exported; "once" keeps what was found in the user's cache folder. `verdict` says what was found.
+    path: a model's folder, or its graph.
+    settings, by name: see `pagefuse.Settings` (graph, kv_cache, block_size, weights, threads, max_memory, options,
+        max_tokens_per_step, max_sequences, cache_tokens, cache_bytes, prefix_reuse, no_reread, drafts, step_ms,
+        require_paged, check_paging). `verdict` says what the check of paging found, `why_not_paged` why a graph generates
+        unfused.
 
     FileNotFoundError for a path that is not there; ValueError for a graph or a setting that is wrong, with what was
-    expected; RuntimeError for a graph that cannot be paged if that is required.
+    expected; TypeError for a setting that there is not, with similar ones; RuntimeError for a graph that cannot be paged
+    if that is required.
     """
 
     def __init__(
         self,
         path: PathLike,
         *,
-        graph: str = "",
-        kv_cache: str | None = None,
-        block_size: int | None = None,
-        weights: str = "float32",
-        threads: int = 0,
-        max_memory: int = 0,
-        options: Mapping[str, str] | None = None,
-        max_tokens_per_step: int = 512,
-        max_sequences: int | None = None,
-        cache_tokens: int = 0,
-        cache_bytes: int = 0,
-        require_paged: bool = False,
-        check_paging: str = "once",
         _on_stage: Callable[[str], object] | None = None,
+        **settings: Unpack[Settings],
     ) -> None:
-        self._engine = _pagefuse.Engine(
-            os.fspath(path),
-            graph=graph,
-            kv_cache=kv_cache,
-            block_size=block_size,
-            weights=weights,
-            threads=threads,
-            max_memory=max_memory,
-            options=dict(options or {}),
-            max_tokens_per_step=max_tokens_per_step,
-            max_sequences=max_sequences,
-            cache_tokens=cache_tokens,
-            cache_bytes=cache_bytes,
-            require_paged=require_paged,
-            check_paging=check_paging,
-            on_stage=_on_stage,
-        )
+        check_names(settings, list(Settings.__annotations__), "Engine")
+        given = cast(Any, {**settings, "options": dict(settings.get("options") or {})})
+        self._engine = _pagefuse.Engine(os.fspath(path), on_stage=_on_stage, **given)
+        self._turns = _Turns()
+        self._rereads = self._engine.paged and not settings.get("no_reread")
 
     @property
     def paged(self) -> bool:
@@ -114,7 +127,8 @@ class Engine:
 
     @property
     def stats(self) -> dict[str, float]:
-        """Steps, tokens and seconds of prefill and decode so far; bytes of the cache a token."""
+        """Steps, tokens and seconds of prefill and decode up to the last step; tokens that earlier prompts began with
+        (shared) and that were guessed (drafts); bytes of the cache a token."""
         return self._engine.stats
 
     def generate(
@@ -154,16 +168,24 @@ class Engine:
             "frequency_penalty": frequency_penalty,
             "presence_penalty": presence_penalty,
         }
-        found = self._engine.generate(
-            prompts,
-            max_new_tokens=[max_new_tokens],
-            sampling=sampling if seed is None else {**sampling, "seed": seed},
-            stop_tokens=None if stop_tokens is None else list(stop_tokens),
-            samples=samples,
-            logits=logits,
-            on_token=on_token,
-        )
+        with self._turns.one():
+            found = self._engine.generate(
+                prompts,
+                max_new_tokens=[max_new_tokens],
+                sampling=sampling if seed is None else {**sampling, "seed": seed},
+                stop_tokens=None if stop_tokens is None else list(stop_tokens),
+                samples=samples,
+                logits=logits,
+                on_token=on_token,
+            )
         return [Completion(**one) for one in found] if isinstance(found, list) else Completion(**found)
+
+    def _reread(self) -> None:
+        """Reads answers into the cache, as a next turn will, until another call waits or the program ends."""
+        if not self._rereads:
+            return
+        with self._turns.one():
+            self._engine.reread(lambda: self._turns.nobody_waits() and threading.main_thread().is_alive())
 
 
 class Tokenizer:

@@ -62,7 +62,8 @@ def _is_one(prompts: object) -> bool:
 
 
 class Chat:
-    """A conversation. What was said before is not computed again.
+    """A conversation. What was said before is not computed again; an answer is read on a thread of its own until the
+    next call comes (load(..., no_reread=True) leaves that to the next question).
 
     messages: all that was said, which may be changed between questions.
     """
@@ -80,6 +81,7 @@ class Chat:
         with reporting as tell:
             answer = self._model._run(call, tell)[0]
         self._add(question, answer)
+        threading.Thread(target=self._model.engine._reread, name="pagefuse.Reread").start()
         return answer
 
     def stream(self, question: str, **options: Unpack[Options]) -> Stream:
@@ -104,6 +106,7 @@ class Chat:
         asked = [*self.messages, {"role": "user", "content": question}]
         chosen = cast(Options, {**self._options, **options})
         call = self._model._call([asked], chosen, "chat")
+        call.goes_on = True
         return call, Reporting(chosen.get("progress"))
 
     def _add(self, question: str, answer: Answer) -> None:
@@ -133,7 +136,6 @@ class Model:
     def __init__(self, path: str, engine: Engine, texts: _pagefuse.Texts | None) -> None:
         self._path = path
         self._texts = texts
-        self._lock = threading.Lock()
         self.engine = engine
         self.tokenizer = None if texts is None else Tokenizer._of(texts.tokenizer)
 
@@ -305,7 +307,7 @@ class Model:
             goes_on = heard is None or heard(token, piece)
             return goes_on and not (texts and texts[place].stopped)
 
-        with self._lock:
+        with self.engine._turns.one():
             completions = self.engine._engine.generate(
                 call.prompts, on_token=on_token, on_step=counts.step, **call.arguments
             )
@@ -323,6 +325,7 @@ class Model:
                     completion.logits,
                     completion.as_exported,
                     completion.error,
+                    completion.cached_tokens,
                 )
             )
         if count == 1 and answers[0].error is not None:
@@ -362,7 +365,8 @@ def load(
     chat_template: a file that goes before that of the folder.
     progress: a function that hears how far it has come: progress(stage, done, total). None: a line on a terminal.
     settings, by name: see `pagefuse.Settings` (graph, kv_cache, block_size, weights, threads, max_memory, options,
-        max_tokens_per_step, max_sequences, cache_tokens, cache_bytes, require_paged, check_paging).
+        max_tokens_per_step, max_sequences, cache_tokens, cache_bytes, prefix_reuse, no_reread, drafts, step_ms,
+        require_paged, check_paging).
 
     FileNotFoundError for a folder or a graph that is not there; ValueError for files and settings that are wrong, with
     what was expected; TypeError for a setting that there is not, with similar ones; MemoryError. A UserWarning tells

@@ -47,7 +47,7 @@ class Options(TypedDict, total=False):
 
 
 class Settings(TypedDict, total=False):
-    """What load() takes by name beside a chat template: the arguments of Engine."""
+    """What load() takes by name beside a chat template, and Engine."""
 
     graph: str
     """Which of several graphs of a folder."""
@@ -71,10 +71,20 @@ class Settings(TypedDict, total=False):
     """Tokens that the cache holds in all; 0 for what cache_bytes holds."""
     cache_bytes: int
     """Memory of the cache; 0 for 60 % of what is left beside the weights, taken as it is first used."""
+    prefix_reuse: str
+    """"exact", "all" or "off": what texts begin with alike is computed once; "all" takes also tokens that were written,
+    whose rows are not bit for bit those of a prompt."""
+    no_reread: bool
+    """In a conversation, do not read an answer between questions."""
+    drafts: str
+    """"auto" or "off": run guesses of next tokens beside them where a text repeats itself; the tokens are the same."""
+    step_ms: int
+    """Milliseconds that a step with pieces of prompts may take while others are answered, 1 or more."""
     require_paged: bool
-    """A graph that cannot be paged is an error."""
+    """A graph that cannot be paged, or has other logits then, is an error; else it generates unfused."""
     check_paging: str
-    """"once", "always" or "never": compare with the graph as it was exported."""
+    """"once", "always" or "never": compare the logits of the rewritten graph with those of the graph as it was exported;
+    "once" keeps what was found in the user's cache folder."""
 
 
 def check_names(given: Mapping[str, object], known: Sequence[str], function: str) -> None:

@@ -37,6 +37,8 @@ class Answer:
     """As in Completion."""
     error: str | None = None
     """Of one of several that failed or was refused: why. One alone raises it."""
+    cached_tokens: int | None = 0
+    """As in Completion; None of a stream that was closed, for which nobody waited."""
 
     def __str__(self) -> str:
         return self.text
@@ -50,6 +52,8 @@ class Call:
     arguments: dict[str, Any]
     stops: list[str]
     samples: int = 1
+    goes_on: bool = False
+    """As a conversation, whose next question has the answer before it."""
 
     def total(self) -> int:
         return sum(len(ids) for ids in self.prompts)
@@ -101,7 +105,7 @@ class Stream(Iterator[str]):
         self._closed.set()
         tokens = numpy.array([token for token, _ in self._read], numpy.int64)
         text = "".join(piece for _, piece in self._read)
-        self._finish(Answer(text, tokens, "ended", 0, self._prompt_tokens))
+        self._finish(Answer(text, tokens, "ended", 0, self._prompt_tokens, cached_tokens=None))
 
     def _finish(self, answer: Answer) -> None:
         self.answer = answer
@@ -136,3 +140,5 @@ def _produce(
         items.put(error)
     finally:
         reporting.close()
+    if call.goes_on:
+        model.engine._reread()

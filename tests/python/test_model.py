@@ -166,11 +166,51 @@ class ModelTest(unittest.TestCase):
             (ValueError, "expected one for a stream", lambda: self.model.stream([RED, TIN])),
             (ValueError, "expected the roles system, user and assistant", lambda: generate([{"role": "x", "content": ""}])),
             (ValueError, "kv_cache: expected .*bf16.*got", lambda: load(RECALL, kv_cache="bf17")),
+            (ValueError, '^prefix_reuse: expected exact, all or off, got "most"$', lambda: load(RECALL, prefix_reuse="most")),
+            (ValueError, '^drafts: expected auto or off, got "on"$', lambda: load(RECALL, drafts="on")),
+            (ValueError, "^step_ms: expected 1 to 2147483647, got 0$", lambda: load(RECALL, step_ms=0)),
+            (ValueError, "cache_bytes: expected none beside cache_tokens", lambda: load(RECALL, cache_bytes=1, cache_tokens=1)),
+            (ValueError, "max_tokens_per_step: expected 4 or more, got 3", lambda: load(RECALL, max_tokens_per_step=3)),
+            (ValueError, "max_sequences: expected 1 to 2, half of", lambda: load(RECALL, max_tokens_per_step=4, max_sequences=3)),
+            (TypeError, r'^load\(\) has no option "draft": did you mean drafts', lambda: load(RECALL, draft="off")),
+            (TypeError, r'^Engine\(\) has no option "reread": did you mean no_reread', lambda: pagefuse.Engine(RECALL, reread=True)),
             (FileNotFoundError, "no_such", lambda: load("no_such")),
             (TypeError, "expected token ids, got the text 'text'.*load", lambda: self.model.engine.generate(["text"])),
         ):
             with self.subTest(message), self.assertRaisesRegex(error, message):
                 call()
+
+    def test_answers_tell_what_earlier_texts_began_with(self):
+        # 69 tokens are alike, in whole blocks of 16; and of 83 that were there two are computed at least.
+        for reuse, known in (("exact", [0, 64, 80]), ("all", [0, 64, 80]), ("off", [0, 0, 0])):
+            model = pagefuse.load(RECALL, prefix_reuse=reuse)
+            answers = [*model.generate([RED, TIN]), model.generate(RED)]
+            self.assertEqual([a.text for a in answers], ["12 pins.\n", "45 keys.\n", "12 pins.\n"])
+            self.assertEqual([a.cached_tokens for a in answers], known)
+            self.assertEqual(model.stats["shared_tokens"], sum(known))
+        with self.model.stream(RED, ignore_end=True) as stream:
+            next(stream)
+        self.assertIsNone(stream.answer.cached_tokens)
+
+    def test_the_engines_settings_count(self):
+        text = "ab" * 40
+        drafted, plain = (pagefuse.load(RECALL, drafts=drafts) for drafts in ("auto", "off"))
+        given = [m.generate(text, ignore_end=True, max_new_tokens=40).tokens.tolist() for m in (drafted, plain)]
+        self.assertEqual(*given)
+        self.assertGreater(drafted.stats["draft_tokens"], 0)
+        self.assertEqual(plain.stats["draft_tokens"], 0)
+        small = pagefuse.load(RECALL, cache_bytes=1 << 20, max_tokens_per_step=16, max_sequences=2, step_ms=1)
+        self.assertEqual([a.text for a in small.generate([RED, TIN, RED])], ["12 pins.\n", "45 keys.\n", "12 pins.\n"])
+        with self.assertRaisesRegex(MemoryError, "tokens"):
+            small.generate([2] * 4000)
+
+    def test_a_call_within_another_one_is_refused(self):
+        def ask(stage, done, total):
+            self.model.generate(TIN)
+
+        with self.assertRaisesRegex(RuntimeError, "runs on this thread: expected none from a function that it calls"):
+            self.model.generate(RED, progress=ask)
+        self.assertEqual(self.model.generate(TIN).text, "45 keys.\n")
 
     def test_without_a_tokenizer_prompts_are_ids(self):
         model = pagefuse.load("models/gemma3_B18/model.onnx")
@@ -204,6 +244,48 @@ class ChatTest(unittest.TestCase):
         self.assertEqual([m["role"] for m in chat.messages], ["system", "user", "assistant", "user", "assistant"])
         other = self.model.chat(messages=chat.messages)
         self.assertEqual(other.ask("What does the red box hold?").text, "12 pins.\n")
+
+    def test_answers_are_read_between_questions(self):
+        def joined():
+            for thread in threading.enumerate():
+                if thread.name in ("pagefuse.Reread", "pagefuse.Stream"):
+                    thread.join(timeout=60)
+                    self.assertFalse(thread.is_alive())
+
+        for streams in (False, True):
+            known = {}
+            for no_reread in (False, True):
+                model = pagefuse.load(RECALL, no_reread=no_reread)
+                chat = model.chat(FACTS, ignore_end=True, max_new_tokens=40)
+                if streams:
+                    list(chat.stream("What does the red box hold?"))
+                else:
+                    chat.ask("What does the red box hold?")
+                joined()
+                read = model.stats["prefill_tokens"]
+                known[no_reread] = chat.ask("What does the tin cup hold?").cached_tokens
+                joined()
+                self.assertEqual(model.stats["prefill_tokens"] > read, True)
+            # The answer has 40 tokens, of which two whole blocks at least.
+            self.assertGreaterEqual(known[False], known[True] + 32)
+
+    def test_a_call_does_not_wait_until_an_answer_is_read(self):
+        model = pagefuse.load(RECALL, max_tokens_per_step=4)
+        chat = model.chat(FACTS, ignore_end=True, max_new_tokens=600)
+        chat.ask("What does the red box hold?")
+        before = model.stats["steps"]
+        self.assertEqual(model.generate(TIN, max_new_tokens=2).text, "45")
+        # Of the 150 steps by which the answer would be read there were few.
+        self.assertLess(model.stats["steps"] - before, 100)
+
+    def test_a_program_ends_while_an_answer_is_read(self):
+        # What is registered runs when the threads have ended; the answer has 2000 tokens.
+        code = f"""import atexit, pagefuse
+model = pagefuse.load({str(RECALL)!r}, max_tokens_per_step=4)
+atexit.register(lambda: print('read', 'all' if model.stats['prefill_tokens'] > 1500 else 'some'))
+model.chat(ignore_end=True, max_new_tokens=2000).ask('a')"""
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "read some\n", ""))
 
     def test_undo_and_clear(self):
         chat = self.model.chat(FACTS, max_new_tokens=4)
@@ -284,7 +366,9 @@ class DocumentTest(unittest.TestCase):
             self.assertTrue(hasattr(pagefuse, name), name)
 
     def test_docstrings_say_all_options(self):
-        for function, options in ((pagefuse.Model.generate, pagefuse.Options), (pagefuse.load, pagefuse.Settings)):
+        for function, options in (
+            (pagefuse.Model.generate, pagefuse.Options), (pagefuse.load, pagefuse.Settings), (pagefuse.Engine, pagefuse.Settings),
+        ):  # fmt: skip
             for name in options.__annotations__:
                 self.assertRegex(function.__doc__, rf"\b{name}\b")
         for name in pagefuse.__all__:

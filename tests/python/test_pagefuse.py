@@ -197,6 +197,16 @@ class EngineTest(unittest.TestCase):
         self.assertEqual([c.tokens.tolist() for c in drawn], [c.tokens.tolist() for c in again])
         self.assertGreater(engine.stats["decode_tokens"], 0)
 
+    def test_completions_tell_what_earlier_prompts_began_with(self):
+        engine = pagefuse.Engine(MODELS / "gemma3_B18" / "model.onnx", block_size=4, prefix_reuse="exact", drafts="off")
+        prompt = list(range(2, 22))
+        answers = [engine.generate(prompt, max_new_tokens=2, stop_tokens=[]) for _ in range(2)]
+        np.testing.assert_array_equal(answers[0].tokens, answers[1].tokens)
+        # Two of the 20 are computed at least, behind whole blocks.
+        self.assertEqual([a.cached_tokens for a in answers], [0, 16])
+        apart = pagefuse.Engine(MODELS / "gemma3_B18" / "model.onnx", block_size=4, prefix_reuse="off")
+        self.assertEqual([apart.generate(prompt, max_new_tokens=2).cached_tokens for _ in range(2)], [0, 0])
+
     def test_of_several_prompts_each_is_judged_alone(self):
         engine = pagefuse.Engine(MODELS / "gemma3_B18" / "model.onnx", cache_tokens=64)
         good = [[2, 5, 9], [2, 7]]

@@ -50,6 +50,22 @@ checked(run("bench", model, "-p", "8", "-n", "4", "-r", "2", "--json"))
 assert checked(run("check", f"{data}/models/gemma3_A18", "--json"))["passed"] == 1
 assert checked(run("inspect", model, "--json"))["runnable"] == "yes"
 
+# What is known of earlier prompts stands in the usage of a prompt, and not in its completion, which is that of the prompt alone.
+base = "The red box holds 12 pins. The tin cup holds 45 keys.\nWhat does the "
+prompts = [base + "red box hold? ", base + "tin cup hold? "]
+answers = ["generate", model, "--json", "--max-new-tokens", "12", "--n", "2"]
+both = checked(run(*answers, *[part for prompt in prompts for part in ("--prompt", prompt)]))
+for place, prompt in enumerate(prompts):
+    alone = checked(run(*answers, "--prompt", prompt))
+    assert alone["completions"] == both["completions"][2 * place : 2 * place + 2], "a prompt has another completion beside others"
+    (own,), usage = alone["usage"], both["usage"][place]
+    cached = 64 if place else 0  # whole blocks of what both begin with
+    assert own["prompt_tokens_details"] == {"cached_tokens": 0} and usage["prompt_tokens_details"] == {"cached_tokens": cached}, usage
+    assert own["prompt_tokens"] == usage["prompt_tokens"] == len(prompt) + 1
+    assert usage["completion_tokens"] == own["completion_tokens"] == sum(len(one["tokens"]) for one in alone["completions"])
+    assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+assert len(both["usage"]) == 2 and both["shared_tokens"] == 64
+
 # The schema refuses what is not of it.
 for broken in ({**one, "more": 1}, {**one, "command": "chat"}, {**one, "completions": [{"tokens": [-1], "prompt_tokens": 1, "finish": "stop"}]}):
     assert not validator.is_valid(broken), broken

@@ -43,5 +43,27 @@ expect 1 '^pagefuse: --block-size: the graph has no paged cache' opt "$out/mlp.o
 expect 1 '--kv-cache excludes --no-page|--no-page excludes --kv-cache' opt $model --no-page --kv-cache fp8_per_tensor
 expect 1 '--block-size excludes --no-page|--no-page excludes --block-size' opt $model --no-page --block-size 8
 
+# A cache that another op reads lies beside the pages, which is told with the op: at load, and with the plan of pages.
+"$pagefuse" opt $model --emit text --max-elements -1 -o "$out/text.onnxtxt" 2>"$out/printed"
+sed -e 's/^  float\[num_logits, 256\] logits,$/&\n  float[] peek,/' \
+  -e '$ s/^}$/  peek = ReduceMax <keepdims = 0> ("kv_cache_out.0.value")\n}/' "$out/text.onnxtxt" >"$out/peek.onnxtxt"
+beside='cache "kv_cache.0.value" lies beside the pages: node "peek" \(ReduceMax\) reads it as a dense tensor'
+ask="--prompt-ids $prompt --max-new-tokens 4"
+expect 0 "^pagefuse: $beside\$" generate --verbose "$out/peek.onnxtxt" $ask
+tokens=$(grep '^tokens' "$out/printed")
+[ "$(grep -c 'beside the pages' "$out/printed")" -eq 1 ] || fail 'another cache lies beside the pages, too'
+expect 0 '^cache: none, ' generate --verbose $model $ask
+unlike 'beside the pages'
+[ "$(grep '^tokens' "$out/printed")" = "$tokens" ] || fail "beside the pages, other tokens: $tokens"
+expect 0 '' generate "$out/peek.onnxtxt" $ask
+unlike 'beside the pages'
+expect 0 "^  $beside\$" inspect --pages "$out/peek.onnxtxt"
+grep -q '^  these take 2048 bytes for each page$' "$out/printed" || fail 'not told what a block beside a page takes'
+expect 0 '"bytes_beside_a_page": 2048' inspect --pages --json "$out/peek.onnxtxt"
+tr -d ' \n' <"$out/printed" | grep -qF '"beside_pages":[{"cache":"kv_cache.0.value","reader":"node\"peek\"(ReduceMax)"}]' || fail 'no cache beside the pages as JSON'
+expect 0 '"beside_pages": \[\]' inspect --pages --json $model
+# Which these are needs no weights.
+expect 0 '"beside_pages": \[\]' inspect --pages --json models/gemma3_1b_graph/model.onnx
+
 # Why a graph is not paged is said unasked.
 expect 0 '^pagefuse: not fused: attention without pages at .*; nearest is insert-paged-cache: node .*Conv' opt "$2/went_wrong/A_conv.onnx"

@@ -4,15 +4,18 @@
 #include <iostream>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "tools/cli/command.h"
 
+#include "pagefuse/base/short_message.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/cache/page_plan.h"
 #include "pagefuse/passes/explain/layers.h"
 #include "pagefuse/runtime/cache_layout.h"
+#include "pagefuse/runtime/dense_caches.h"
 #include "pagefuse/runtime/prefix_tree.h"
 
 namespace pagefuse::tools {
@@ -43,12 +46,45 @@ int64_t LayersOf(const CacheGroup& group) {
   return static_cast<int64_t>(layers.size());
 }
 
+// Caches that take no room in pages.
+void FindBesidePages(Model& model, CacheLayout& layout, nlohmann::ordered_json& json) {
+  const auto dense = DenseCaches(layout, model);
+  if (!dense.ok()) {
+    json["beside_pages_error"] = ShortMessage(StdView(dense.status().message()));
+    return;
+  }
+  std::vector<std::string> apart;
+  json["beside_pages"] = nlohmann::ordered_json::array();
+  for (const DenseCache& cache : *dense) {
+    apart.push_back(cache.cache);
+    json["beside_pages"].push_back({{"cache", cache.cache}, {"reader", cache.reader}});
+  }
+  layout.KeepApart(apart);
+  json["bytes_beside_a_page"] = layout.bytes_per_page() - layout.page_bytes();
+}
+
+void PrintBesidePages(const nlohmann::ordered_json& json) {
+  if (json.contains("beside_pages_error")) {
+    std::cout << "  caches beside the pages are not known: "
+              << json["beside_pages_error"].get<std::string>() << "\n";
+    return;
+  }
+  for (const auto& cache : json["beside_pages"]) {
+    std::cout << "  " << ShortMessage(DenseCache{cache["cache"], cache["reader"]}.Text()) << "\n";
+  }
+  if (json["beside_pages"].empty()) return;
+  std::cout << "  these take " << json["bytes_beside_a_page"].get<int64_t>()
+            << " bytes for each page\n";
+}
+
 }  // namespace
 
-absl::StatusOr<nlohmann::ordered_json> PageReport(const Model& model) {
-  PF_ASSIGN_OR_RETURN(const CacheLayout layout, CacheLayout::FromModel(model));
+absl::StatusOr<nlohmann::ordered_json> PageReport(Model& model) {
+  PF_ASSIGN_OR_RETURN(CacheLayout layout, CacheLayout::FromModel(model));
+  nlohmann::ordered_json beside;
+  FindBesidePages(model, layout, beside);
   const auto bytes_at = [&](int64_t tokens) {
-    return PagesAt(layout, tokens) * layout.page_bytes();
+    return PagesAt(layout, tokens) * layout.bytes_per_page();
   };
   nlohmann::ordered_json json = {{"page_bytes", layout.page_bytes()},
                                  {"unit", PrefixTree::UnitOf(layout.groups())}};
@@ -66,6 +102,7 @@ absl::StatusOr<nlohmann::ordered_json> PageReport(const Model& model) {
     json["sequences"].push_back(
         {{"tokens", tokens}, {"pages", PagesAt(layout, tokens)}, {"bytes", bytes_at(tokens)}});
   }
+  json.update(beside);
   return json;
 }
 
@@ -80,6 +117,7 @@ void PrintPageReport(const nlohmann::ordered_json& json) {
                                  part["block_size"].get<int64_t>(),
                                  part["block_bytes"].get<int64_t>());
   }
+  PrintBesidePages(json);
   for (const auto& sequence : json["sequences"]) {
     std::cout << absl::StrFormat(
         "  a sequence of %5d tokens: %5d pages, %s\n", sequence["tokens"].get<int64_t>(),

@@ -113,6 +113,11 @@ absl::Status Chat(const GenerateFlags& flags, const GenerateSetup& setup, Decode
 nlohmann::ordered_json GenerateResults(const std::vector<Request>& requests,
                                        const std::vector<Completion>& completions,
                                        const Answers& answers);
+// What each request took, a list in the order of requests, as OpenAI's API tells it. It stands apart from
+// the completions, which are those of a request alone: of tokens that were known there are others
+// where other requests came before.
+nlohmann::ordered_json GenerateUsage(const std::vector<Request>& requests,
+                                     const std::vector<Completion>& completions);
 // Speeds, cache and graph.
 nlohmann::ordered_json GenerateFigures(const GenerateFlags& flags, const Decoder& decoder);
 // The same for people, on the error stream: all with --verbose, else one dim line on a terminal.

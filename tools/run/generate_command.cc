@@ -17,6 +17,7 @@
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/onnx/onnx_io.h"
 #include "pagefuse/ir/tensor/tensor_of.h"
+#include "pagefuse/runtime/dense_caches.h"
 
 namespace pagefuse::tools {
 namespace {
@@ -162,6 +163,16 @@ int64_t NewTokensOf(const std::vector<Completion>& completions) {
   return tokens;
 }
 
+// With --verbose the caches that lie beside the pages, and why.
+void TellDenseCaches(const Decoder& decoder) {
+  if (ChosenVerbosity() != Verbosity::kVerbose || decoder.engine() == nullptr) return;
+  const auto layout = CacheLayout::FromModel(decoder.session().model());
+  if (!layout.ok()) return;
+  for (const DenseCache& dense : DenseCaches(*layout, decoder.session())) {
+    std::cerr << "pagefuse: " << ShortMessage(dense.Text()) << "\n";
+  }
+}
+
 absl::StatusOr<std::unique_ptr<Decoder>> LoadDecoder(const GenerateFlags& flags,
                                                      const std::string& graph,
                                                      std::optional<Model>& kept) {
@@ -181,6 +192,7 @@ absl::StatusOr<std::unique_ptr<Decoder>> LoadDecoder(const GenerateFlags& flags,
   const auto& verdict = decoder->verdict();
   if (verdict && !(decoder->plain() && verdict->differs())) PrintVerdict(*verdict);
   PrintUnfused(decoder->session().report(), /*attention=*/decoder->engine() != nullptr);
+  TellDenseCaches(*decoder);
   return decoder;
 }
 
@@ -230,6 +242,7 @@ absl::Status Complete(const GenerateFlags& flags, const GenerateSetup& setup, De
   if (!flags.logits_out.empty()) PF_RETURN_IF_ERROR(WriteLogits(completions[0], flags.logits_out));
   nlohmann::ordered_json figures = GenerateFigures(flags, decoder);
   figures["new_tokens"] = NewTokensOf(completions);
+  figures["usage"] = GenerateUsage(requests, completions);
   if (first) {
     figures["seconds_to_first_token"] = std::chrono::duration<double>(*first - start).count();
   }

@@ -2,11 +2,11 @@
 // The flags of `pagefuse generate`.
 #include <algorithm>
 #include <limits>
-#include <map>
 
 #include "tools/run/generate.h"
 
-#include "pagefuse/base/str_cat.h"
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/status_place.h"
 #include "pagefuse/ops/cache/cache_groups.h"
 
 namespace pagefuse::tools {
@@ -115,26 +115,21 @@ void AddEngineFlags(Command command, GenerateFlags& flags) {
 }  // namespace
 
 absl::Status ReadEngineFlags(GenerateFlags& flags) {
-  const std::map<std::string, PrefixReuse> reuses = {
-      {"exact", PrefixReuse::kExact}, {"all", PrefixReuse::kAll}, {"off", PrefixReuse::kOff}};
-  const auto reuse = reuses.find(flags.prefix_reuse);
-  if (reuse == reuses.end()) {
-    return absl::InvalidArgumentError(
-        StrCat("--prefix-reuse: expected exact, all or off, got \"", flags.prefix_reuse, "\""));
-  }
-  if (flags.drafts != "auto" && flags.drafts != "off") {
-    return absl::InvalidArgumentError(
-        StrCat("--drafts: expected auto or off, got \"", flags.drafts, "\""));
-  }
+  const absl::StatusOr<PrefixReuse> reuse = ParsePrefixReuse(flags.prefix_reuse);
+  PF_RETURN_IF_ERROR(AtPlace("--prefix-reuse", reuse.status()));
+  const absl::StatusOr<bool> drafts = ParseDrafts(flags.drafts);
+  PF_RETURN_IF_ERROR(AtPlace("--drafts", drafts.status()));
+  const absl::StatusOr<double> step_seconds = StepSecondsOf(flags.step_ms);
+  PF_RETURN_IF_ERROR(AtPlace("--step-ms", step_seconds.status()));
   if (flags.cache_bytes > 0 && flags.engine.cache_tokens > 0) {
     return absl::InvalidArgumentError("--cache-bytes: expected none beside --cache-tokens");
   }
   constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
   flags.engine.cache_bytes = static_cast<int64_t>(std::min(flags.cache_bytes, kMost));
-  flags.engine.prefix_reuse = flags.no_shared_prefixes ? PrefixReuse::kOff : reuse->second;
+  flags.engine.prefix_reuse = flags.no_shared_prefixes ? PrefixReuse::kOff : *reuse;
   flags.engine.rereads = !flags.no_reread;
-  flags.engine.drafts = flags.drafts == "auto";
-  flags.engine.step_seconds = static_cast<double>(flags.step_ms) / 1000;
+  flags.engine.drafts = *drafts;
+  flags.engine.step_seconds = *step_seconds;
   flags.engine.kv_cache = flags.cache.format;
   return absl::OkStatus();
 }

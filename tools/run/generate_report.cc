@@ -84,6 +84,25 @@ Json GenerateResults(const std::vector<Request>& requests,
   return items;
 }
 
+Json GenerateUsage(const std::vector<Request>& requests,
+                   const std::vector<Completion>& completions) {
+  Json items = Json::array();
+  size_t next = 0;
+  for (const Request& request : requests) {
+    size_t prompt = request.prompt.size(), made = 0;
+    // Its samples share the prompt.
+    const int64_t cached = completions[next].cached_tokens;
+    for (int64_t sample = 0; sample < NumCompletions(request); ++sample) {
+      made += completions[next++].tokens.size();
+    }
+    items.push_back({{"prompt_tokens", prompt},
+                     {"completion_tokens", made},
+                     {"total_tokens", prompt + made},
+                     {"prompt_tokens_details", {{"cached_tokens", cached}}}});
+  }
+  return items;
+}
+
 namespace {
 
 // "2523", "7.4"
