@@ -439,7 +439,7 @@ class Rewrite {
 
   const Rule::Impl& rule_;
   const Pattern& pattern_;
-  const Replacement& replacement_;
+  const RuleReplacement& replacement_;
   const Match& match_;
   const RewriteScope& scope_;
   Node* last_;

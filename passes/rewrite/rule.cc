@@ -189,7 +189,8 @@ struct Compiler {
     PF_RETURN_IF_ERROR(CheckNeeds(**pattern));
     std::string text = rule.replacement_text;
     if (text.empty() && !rule.builder && op != nullptr) text = CallOf(*op, **pattern);
-    Replacement replacement{.body = nullptr, .takes_all_attributes = text != rule.replacement_text};
+    RuleReplacement replacement{.body = nullptr,
+                                .takes_all_attributes = text != rule.replacement_text};
     if (!text.empty()) {
       PF_ASSIGN_OR_RETURN(replacement.body, CompileReplacement(rule.name, text, **pattern));
     } else if (!rule.builder) {

@@ -14,7 +14,7 @@
 namespace pagefuse {
 
 // A replacement in text, parsed once. No body: a builder replaces.
-struct Replacement {
+struct RuleReplacement {
   std::shared_ptr<const Graph> body;
   bool takes_all_attributes =
       false;  // the body is one call of the op whose attributes the pattern bound
@@ -40,7 +40,7 @@ struct Rule::Impl {
   // Filled by Compile.
   struct Compiled {
     std::vector<std::shared_ptr<const Pattern>> patterns;
-    std::vector<Replacement> replacements;  // one a pattern
+    std::vector<RuleReplacement> replacements;  // one a pattern
   };
   std::unique_ptr<Compiled> compiled;
 };

@@ -7,6 +7,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/infer/symbolic_arithmetic.h"
 #include "pagefuse/ops/registry/registry.h"
 
 namespace pagefuse {
@@ -71,7 +72,8 @@ Element RotationReader::Placed(Value* value, int of_pair) const {
   at.push_back(Channel(of_pair));
   element.at.assign(at.end() - shape->rank(), at.end());
   for (int axis = 0; axis < shape->rank(); ++axis) {
-    if ((*shape)[axis] == Dim(1)) element.at[axis] = IndexExpr();
+    // Also what is cut to one row: that is the same for all.
+    if (IsOneOrNone((*shape)[axis])) element.at[axis] = IndexExpr();
   }
   return element;
 }

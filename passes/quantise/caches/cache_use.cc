@@ -86,7 +86,8 @@ absl::Status CheckCache(const Node& insert) {
   return CheckReaders(insert);
 }
 
-absl::Status CheckRowCache(const Node& insert, const CachePorts& ports, const CacheReader& reader) {
+absl::Status CheckRowCache(const Node& insert, const RowCachePorts& ports,
+                           const CacheReader& reader) {
   const Value& cache = *insert.input(ports.in);
   if (!cache.is_input() || !cache.shape() || cache.shape()->rank() != 3) {
     return absl::FailedPreconditionError(
@@ -101,7 +102,7 @@ absl::Status CheckRowCache(const Node& insert, const CachePorts& ports, const Ca
   return absl::OkStatus();
 }
 
-void RetypeRowCache(Node& insert, const CachePorts& ports, DataType type,
+void RetypeRowCache(Node& insert, const RowCachePorts& ports, DataType type,
                     const std::vector<int64_t>& block_dims) {
   Value* cache = insert.input(ports.in);
   cache->set_dtype(type);

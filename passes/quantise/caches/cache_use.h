@@ -36,7 +36,7 @@ std::vector<Node*> ReadersOf(const Node& insert);
 absl::Status CheckCache(const Node& insert);
 
 // Where a node takes and gives the cache that it writes rows to.
-struct CachePorts {
+struct RowCachePorts {
   int in = 0;
   int out = 0;
 };
@@ -48,11 +48,12 @@ struct CacheReader {
 
 // FailedPrecondition if the cache is no graph input [num_blocks, block_size, row], as another type
 // only the caller of the graph can give it, or if something else reads it than `reader`.
-absl::Status CheckRowCache(const Node& insert, const CachePorts& ports, const CacheReader& reader);
+absl::Status CheckRowCache(const Node& insert, const RowCachePorts& ports,
+                           const CacheReader& reader);
 
 // The cache, and what comes back of it, has elements of another type, and behind its blocks these
 // dims, where they are given.
-void RetypeRowCache(Node& insert, const CachePorts& ports, DataType type,
+void RetypeRowCache(Node& insert, const RowCachePorts& ports, DataType type,
                     const std::vector<int64_t>& block_dims = {});
 
 // By the name of a cache: what takes its place in its group.

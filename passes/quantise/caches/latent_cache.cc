@@ -17,7 +17,7 @@ namespace {
 
 // Of MlaCacheInsert.
 constexpr int kRows = 0, kRotated = 1, kSlots = 2, kCache = 3;
-constexpr CachePorts kPorts = {kCache, 0};
+constexpr RowCachePorts kPorts = {kCache, 0};
 // Of what reads the cache.
 constexpr int kReadCache = 1;
 constexpr int64_t kPublishedKey = 128;  // elements of an index key

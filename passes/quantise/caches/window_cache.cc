@@ -20,8 +20,8 @@ namespace {
 using pagefuse_ops::kCcIn;
 using pagefuse_ops::kQnIn;
 
-constexpr CachePorts kWindow = {kQnIn["kv_cache"], pagefuse_ops::kQnOut["kv_cache_out"]};
-constexpr CachePorts kCompressed = {kCcIn["kv_cache"], pagefuse_ops::kCcOut["kv_cache_out"]};
+constexpr RowCachePorts kWindow = {kQnIn["kv_cache"], pagefuse_ops::kQnOut["kv_cache_out"]};
+constexpr RowCachePorts kCompressed = {kCcIn["kv_cache"], pagefuse_ops::kCcOut["kv_cache_out"]};
 constexpr CacheReader kAttention = {"SparseMlaAttention", kSparseMlaIn["kv_cache"]};
 constexpr CacheReader kAttentionToMore = {"SparseMlaAttention", kSparseMlaIn["extra_kv_cache"]};
 constexpr CacheReader kLogits = {"PagedMqaLogits", 1};
@@ -34,7 +34,7 @@ int64_t LastDim(const Value& value) {
   return value.shape() ? value.shape()->back(0).constant().value_or(0) : 0;
 }
 
-int64_t BlockSizeOf(const Node& insert, const CachePorts& ports) {
+int64_t BlockSizeOf(const Node& insert, const RowCachePorts& ports) {
   return (*insert.input(ports.in)->shape())[1].constant().value_or(0);
 }
 
@@ -51,14 +51,14 @@ void SetCodes(Node& node, Attributes attributes, const GroupedRowFormat& rows) {
   attributes.SetOn(node);
 }
 
-void StoreCodes(Node& insert, const CachePorts& ports, std::string_view block_size_name,
+void StoreCodes(Node& insert, const RowCachePorts& ports, std::string_view block_size_name,
                 const GroupedRowFormat& rows) {
   const int64_t block_size = BlockSizeOf(insert, ports);
   SetCodes(insert, {{"format", "fp8_ue8m0"}, {block_size_name, block_size}}, rows);
   RetypeRowCache(insert, ports, DataType::kUint8, {GroupedBlockBytes(rows, block_size)});
 }
 
-void StoreNumbers(Node& insert, const CachePorts& ports) {
+void StoreNumbers(Node& insert, const RowCachePorts& ports) {
   insert.SetAttribute("format", MakeAttribute(std::string("bf16")));
   RetypeRowCache(insert, ports, DataType::kBfloat16);
 }
