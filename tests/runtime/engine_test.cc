@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <latch>
 #include <limits>
 #include <stdexcept>
 #include <thread>
@@ -541,9 +542,11 @@ TEST(EngineSteps, OtherThreadsSubmitAndCancel) {
   const std::unique_ptr<Engine> engine = MakeEngine({.cache_tokens = 80});
   constexpr int kThreads = 8, kEach = 20;
   std::atomic<int> done = 0, wrong = 0;
+  std::latch begin(kThreads);  // else each would be done before the next is there
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
+      begin.arrive_and_wait();
       for (int i = 0; i < kEach; ++i) {
         const size_t which = (t + i) % requests.size();
         const bool cancels = i % 5 == 0;
@@ -554,6 +557,7 @@ TEST(EngineSteps, OtherThreadsSubmitAndCancel) {
               ++done;
             }});
         if (!id.ok()) ++wrong;
+        std::this_thread::yield();
         if (cancels) engine->Cancel(*id);
       }
     });

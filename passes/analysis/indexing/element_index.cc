@@ -51,6 +51,20 @@ std::optional<IndexExpr> WholeNumber(std::optional<double> number) {
   return whole ? std::optional(IndexExpr(static_cast<int64_t>(*number))) : std::nullopt;
 }
 
+// The last place that a node can find along an axis; nullopt for values that are no such places.
+std::optional<Dim> LastPlace(const Value& places) {
+  const Node* node = places.producer();
+  if (node == nullptr) return std::nullopt;
+  if (node->Is("NonZero")) return Dim::Symbol("places");
+  const bool of_topk = node->Is("TopK") && places.producer_index() == 1;
+  if (!of_topk && !node->Is("ArgMax") && !node->Is("ArgMin")) return std::nullopt;
+  const auto& shape = node->input(0)->shape();
+  const int64_t axis =
+      NormalAxis(IntOr(*node, "axis", of_topk ? -1 : 0), shape ? shape->rank() : 0);
+  const bool known = shape && axis >= 0 && axis < shape->rank();
+  return known ? (*shape)[static_cast<int>(axis)] - Dim(1) : Dim();
+}
+
 // The greatest or the least of numbers that grow by the same from place to place: the last or the
 // first. `has_places`: whether an axis of that length has any.
 std::optional<IndexExpr> ReadExtreme(IndexingAnalysis& reader, const Element& element,
@@ -104,9 +118,12 @@ IndexExpr IndexingAnalysis::Greater(const IndexExpr& a, const IndexExpr& b) cons
 bool IndexingAnalysis::ComesOut(DataType type, const IndexExpr& form) const {
   const Dim lower = form.Lower(), upper = form.Upper();
   if (lower.known() && upper.known()) return HoldsExactly(type, lower, upper);
-  // What is cast is a mask, of 0 and 1, or no index.
+  // What is cast is a place that was found, a mask, of 0 and 1, or no index.
   const IndexSymbolPtr symbol = form.symbol();
-  if (symbol && symbol->kind == IndexSymbol::Kind::kLoad) return type != DataType::kBool;
+  if (symbol && symbol->kind == IndexSymbol::Kind::kLoad) {
+    const std::optional<Dim> last = LastPlace(*symbol->tensor);
+    return last ? HoldsExactly(type, Dim(0), *last) : type != DataType::kBool;
+  }
   switch (type) {
     case DataType::kInt64:
     case DataType::kFloat:
