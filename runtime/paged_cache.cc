@@ -238,7 +238,8 @@ int64_t PagedCache::BlocksToGrow(int group, const Sequence& sequence, int64_t le
   const int64_t needed = BlocksFor(layers.RowsOf(length), layers.block_size) - held;
   if (layers.sliding_window == 0) return std::max<int64_t>(needed, 0);
   // The window, the step's own tokens, and one block cut at either end.
-  const int64_t most = BlocksFor(layers.sliding_window + step_tokens, layers.block_size) + 2;
+  const int64_t most =
+      BlocksFor(LengthAfter(layers.sliding_window, step_tokens), layers.block_size) + 2;
   return std::max<int64_t>(std::min(needed, most - (held - freed)), 0);
 }
 
