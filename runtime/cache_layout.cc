@@ -116,16 +116,14 @@ int64_t CacheLayout::bytes_per_sequence() const {
 
 int64_t CacheLayout::BlocksFor(const CacheGroup& group, const std::vector<int64_t>& lengths,
                                int64_t step_tokens) const {
-  const auto blocks_of = [&](int64_t rows) {
-    return rows / group.block_size + (rows % group.block_size != 0 ? 1 : 0);
-  };
   int64_t blocks = 0;
   for (int64_t length : lengths) {
-    int64_t needed = blocks_of(group.RowsOf(length));
+    int64_t needed = BlocksOfRows(group.RowsOf(length), group.block_size);
     const int64_t outside = length - group.sliding_window;
     if (group.sliding_window > 0 && step_tokens < outside) {
       // The window, the step's own tokens, and one block cut at either end.
-      needed = std::min(needed, blocks_of(group.sliding_window + step_tokens) + 2);
+      needed =
+          std::min(needed, BlocksOfRows(group.sliding_window + step_tokens, group.block_size) + 2);
     }
     blocks += needed;
   }
@@ -162,15 +160,15 @@ int64_t CacheLayout::MostPages() const {
   return PagePool::kMaxPages / rows;
 }
 
-absl::StatusOr<CacheLayout::CacheMemory> CacheLayout::Allocate(int64_t num_pages) const {
-  CacheMemory memory;
-  memory.page_bytes = page_bytes();
-  const auto bytes = CheckedMul(num_pages, memory.page_bytes);
+absl::StatusOr<std::map<std::string, Tensor>> CacheLayout::Allocate(int64_t num_pages) const {
+  const int64_t stride = page_bytes();
+  const auto bytes = CheckedMul(num_pages, stride);
   if (!bytes) {
     return absl::ResourceExhaustedError(
-        StrCat("expected bytes in 64 bits, got ", num_pages, " pages of ", memory.page_bytes));
+        StrCat("expected bytes in 64 bits, got ", num_pages, " pages of ", stride));
   }
-  PF_ASSIGN_OR_RETURN(memory.pages, Buffer::Allocate(*bytes));
+  PF_ASSIGN_OR_RETURN(const auto pages, Buffer::Allocate(*bytes));
+  std::map<std::string, Tensor> tensors;
   for (const CacheGroup& group : groups_) {
     int64_t offset = 0;
     for (const std::string& name : group.caches) {
@@ -178,16 +176,15 @@ absl::StatusOr<CacheLayout::CacheMemory> CacheLayout::Allocate(int64_t num_pages
       std::vector<int64_t> dims = {num_pages};
       dims.insert(dims.end(), cache.block_dims.begin(), cache.block_dims.end());
       if (apart_.contains(name)) {
-        PF_ASSIGN_OR_RETURN(memory.tensors[name], Tensor::Allocate(cache.dtype, std::move(dims)));
+        PF_ASSIGN_OR_RETURN(tensors[name], Tensor::Allocate(cache.dtype, std::move(dims)));
         continue;
       }
-      PF_ASSIGN_OR_RETURN(
-          memory.tensors[name],
-          Tensor::Blocks(cache.dtype, std::move(dims), memory.pages, offset, memory.page_bytes));
+      PF_ASSIGN_OR_RETURN(tensors[name],
+                          Tensor::Blocks(cache.dtype, std::move(dims), pages, offset, stride));
       offset += RoundUpToLine(BytesOf(cache));
     }
   }
-  return memory;
+  return tensors;
 }
 
 absl::Status CacheLayout::WriteRecord(const std::vector<int64_t>& input_ids,

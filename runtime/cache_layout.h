@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -27,12 +26,6 @@ namespace pagefuse {
 // JSON list of names, lists are fed zeros: token types.
 class CacheLayout {
  public:
-  // The pages, and the cache tensors by input name: views of their blocks, but for those kept apart.
-  struct CacheMemory {
-    std::shared_ptr<Buffer> pages;  // of no bytes if all are apart
-    int64_t page_bytes = 0;
-    std::map<std::string, Tensor> tensors;
-  };
   struct CacheTensor {
     DataType dtype = DataType::kUndefined;
     std::vector<int64_t> block_dims;  // without the first dim
@@ -70,8 +63,9 @@ class CacheLayout {
   int64_t bytes_per_page() const;
   // So many can be told apart: blocks by int32 in tables, rows of all of them by int32 in lists.
   int64_t MostPages() const;
-  // The cache: zeros, of which memory is taken as they are written.
-  absl::StatusOr<CacheMemory> Allocate(int64_t num_pages) const;
+  // The cache tensors by input name: views of their blocks in pages that they share, but for those kept
+  // apart. Zeros, of which memory is taken as they are written.
+  absl::StatusOr<std::map<std::string, Tensor>> Allocate(int64_t num_pages) const;
   // The step's packed inputs, those that the graph has, in the order above.
   absl::Status WriteRecord(const std::vector<int64_t>& input_ids, const StepMetadata& step,
                            StepRecord& record) const;

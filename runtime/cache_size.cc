@@ -15,10 +15,6 @@ constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max();
 // Of all texts: more than any pages hold.
 constexpr int64_t kMostOfAll = int64_t{1} << 40;
 
-int64_t Divide(int64_t rows, int64_t block_size) {
-  return rows / block_size + (rows % block_size != 0 ? 1 : 0);
-}
-
 int64_t Times(int64_t a, int64_t b) {
   return std::min(CheckedMul(a, b).value_or(kMostOfAll), kMostOfAll);
 }
@@ -26,16 +22,17 @@ int64_t Times(int64_t a, int64_t b) {
 int64_t BlocksOfGroup(const CacheLayout& layout, const CacheGroup& group, const CacheSize& size,
                       int64_t tokens) {
   // A block at the least, and one more for the window that is open.
-  const int64_t all = Divide(std::max<int64_t>(group.RowsOf(tokens), 1), group.block_size);
+  const int64_t all = BlocksOfRows(std::max<int64_t>(group.RowsOf(tokens), 1), group.block_size);
   if (group.sliding_window == 0) return all;
   const int64_t unit = PrefixTree::UnitOf(layout.groups());
   // Windows that end at the last whole node, and one block cut at either end.
-  const int64_t window = Divide(group.sliding_window + unit + Drafts::kMost, group.block_size) + 2;
+  const int64_t window =
+      BlocksOfRows(group.sliding_window + unit + Drafts::kMost, group.block_size) + 2;
   const int64_t every = PrefixTree::CheckpointEvery(layout.groups());
   const int64_t checkpoints = Times(tokens / every + size.max_sequences,
-                                    Divide(group.sliding_window, group.block_size) + 1);
+                                    BlocksOfRows(group.sliding_window, group.block_size) + 1);
   const int64_t most = Times(size.max_sequences, window) + checkpoints +
-                       std::min(Divide(size.step_tokens, group.block_size), kMostOfAll);
+                       std::min(BlocksOfRows(size.step_tokens, group.block_size), kMostOfAll);
   const int64_t least = layout.BlocksFor(group, {tokens}, size.step_tokens);
   // Each row is one of a token, and each sequence may have a block that is not full behind one that is.
   const int64_t rows = all + std::min(size.max_sequences, all);

@@ -26,15 +26,15 @@ int64_t BlockStride(const Tensor& cache) {
 
 absl::Status HostDevice::MakePages(int64_t num_pages) {
   const MemoryBudgetScope scope(session_.memory());
-  memory_ = {};  // the old ones go before the new ones come
-  PF_ASSIGN_OR_RETURN(memory_, layout_.Allocate(num_pages));
+  tensors_ = {};  // the old ones go before the new ones come
+  PF_ASSIGN_OR_RETURN(tensors_, layout_.Allocate(num_pages));
   return absl::OkStatus();
 }
 
 absl::Status HostDevice::CopyPages(std::span<const PagedCache::Copy> copies) {
   for (const PagedCache::Copy& copy : copies) {
     for (const std::string& name : layout_.groups()[copy.group].caches) {
-      Tensor& cache = memory_.tensors.at(name);
+      Tensor& cache = tensors_.at(name);
       auto* blocks = static_cast<std::byte*>(cache.mutable_data());
       const int64_t stride = BlockStride(cache);
       std::copy_n(blocks + copy.from * stride, BlockBytes(cache), blocks + copy.to * stride);
@@ -44,8 +44,8 @@ absl::Status HostDevice::CopyPages(std::span<const PagedCache::Copy> copies) {
 }
 
 absl::StatusOr<std::byte*> HostDevice::BlockOf(std::string_view cache, int64_t page, size_t bytes) {
-  const auto found = memory_.tensors.find(std::string(cache));
-  if (found == memory_.tensors.end()) {
+  const auto found = tensors_.find(std::string(cache));
+  if (found == tensors_.end()) {
     return absl::NotFoundError(StrCat("cache \"", cache, "\": the graph has none of that name"));
   }
   Tensor& tensor = found->second;
@@ -76,7 +76,7 @@ absl::Status HostDevice::WritePage(std::string_view cache, int64_t page,
 }
 
 absl::StatusOr<std::unique_ptr<StepLogits>> HostDevice::Run(const StepRecord& record) {
-  std::map<std::string, Tensor> feeds = memory_.tensors;
+  std::map<std::string, Tensor> feeds = tensors_;
   PF_RETURN_IF_ERROR(record.AddFeeds(feeds));
   PF_ASSIGN_OR_RETURN(std::vector<Tensor> outputs, session_.Run(feeds, {"logits"}));
   return std::make_unique<HostLogits>(std::move(outputs[0]));

@@ -23,14 +23,14 @@ class HostDevice final : public StepDevice {
   absl::StatusOr<std::unique_ptr<StepLogits>> Run(const StepRecord& record) override;
 
   // Caches by the name of their input.
-  std::map<std::string, Tensor>& tensors() { return memory_.tensors; }
+  std::map<std::string, Tensor>& tensors() { return tensors_; }
 
  private:
   absl::StatusOr<std::byte*> BlockOf(std::string_view cache, int64_t page, size_t bytes);
 
   Session& session_;
   const CacheLayout& layout_;
-  CacheLayout::CacheMemory memory_;
+  std::map<std::string, Tensor> tensors_;
 };
 
 }  // namespace pagefuse

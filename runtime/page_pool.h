@@ -11,10 +11,15 @@
 
 namespace pagefuse {
 
+// Blocks that so many rows fill, the last one perhaps in part.
+inline int64_t BlocksOfRows(int64_t rows, int64_t block_size) {
+  return rows / block_size + (rows % block_size != 0 ? 1 : 0);
+}
+
 // Pages 0 .. num_pages-1 of a cache, all of one size. A page that is not free has a block of one group
-// (page_plan.h); its id indexes the first dim of every cache tensor of that group. A page is free, or held by sequences, or kept for later ones, or both; of those that
-// are only kept the owner of the pool can make free ones. Freed pages are reused last in, first out.
-// Not thread-safe.
+// (page_plan.h); its id indexes the first dim of every cache tensor of that group. A page is free, or
+// held by sequences, or kept for later ones, or both; of those that are only kept the owner of the pool
+// can make free ones. Freed pages are reused last in, first out. Not thread-safe.
 class PagePool {
  public:
   struct Options {

@@ -14,10 +14,6 @@
 namespace pagefuse {
 namespace {
 
-int64_t BlocksFor(int64_t rows, int64_t block_size) {
-  return rows / block_size + (rows % block_size != 0 ? 1 : 0);
-}
-
 // A freed block is behind every token's window and never read, but kernels check ids: any valid one will
 // do.
 int32_t TableEntry(int32_t block) { return std::max(block, 0); }
@@ -134,7 +130,7 @@ void PagedCache::ReturnRows(int group, Sequence& sequence, int64_t length) {
   std::vector<int32_t>& blocks = sequence.blocks[group];
   const int64_t block_size = groups_[group].block_size;
   const int64_t rows = groups_[group].RowsOf(length);
-  int64_t count = std::min(BlocksFor(rows, block_size), static_cast<int64_t>(blocks.size()));
+  int64_t count = std::min(BlocksOfRows(rows, block_size), static_cast<int64_t>(blocks.size()));
   // Where the block of the next row is freed, it takes a new one.
   if (rows % block_size != 0 && count > 0 && blocks[count - 1] < 0) --count;
   for (auto i = static_cast<size_t>(count); i < blocks.size(); ++i) {
@@ -169,7 +165,8 @@ int64_t PagedCache::NewBlocks(int group, const Sequence& sequence, int64_t num_t
   const int64_t rows = layers.RowsOf(LengthAfter(sequence.length, num_tokens));
   const auto have = static_cast<int64_t>(sequence.blocks[group].size());
   if (rows <= have * layers.block_size || rows == layers.RowsOf(sequence.length)) return 0;
-  return std::clamp<int64_t>(BlocksFor(rows, layers.block_size) - have, 0, pool_.num_pages() + 1);
+  return std::clamp<int64_t>(BlocksOfRows(rows, layers.block_size) - have, 0,
+                             pool_.num_pages() + 1);
 }
 
 // The block that gets the first new row, if the sequence shares it with others; else -1.
@@ -235,11 +232,11 @@ int64_t PagedCache::BlocksToGrow(int group, const Sequence& sequence, int64_t le
   const CacheGroup& layers = groups_[group];
   const auto held = static_cast<int64_t>(sequence.blocks[group].size());
   const int64_t freed = sequence.freed[group];
-  const int64_t needed = BlocksFor(layers.RowsOf(length), layers.block_size) - held;
+  const int64_t needed = BlocksOfRows(layers.RowsOf(length), layers.block_size) - held;
   if (layers.sliding_window == 0) return std::max<int64_t>(needed, 0);
   // The window, the step's own tokens, and one block cut at either end.
   const int64_t most =
-      BlocksFor(LengthAfter(layers.sliding_window, step_tokens), layers.block_size) + 2;
+      BlocksOfRows(LengthAfter(layers.sliding_window, step_tokens), layers.block_size) + 2;
   return std::max<int64_t>(std::min(needed, most - (held - freed)), 0);
 }
 

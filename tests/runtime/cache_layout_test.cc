@@ -168,8 +168,8 @@ g (int64[T] input_ids, uint8[a, 120] rows, uint8[b, 120] window) => (y)
   const auto layout = Must(CacheLayout::FromModel(model));
   EXPECT_EQ(layout.bytes_per_token(), 2);  // 120 / 64 = 1.9
   EXPECT_EQ(layout.bytes_per_sequence(), 240);
-  const auto memory = Must(layout.Allocate(3));
-  EXPECT_EQ(memory.tensors.at("rows").dims(), (std::vector<int64_t>{3, 120}));
+  const auto tensors = Must(layout.Allocate(3));
+  EXPECT_EQ(tensors.at("rows").dims(), (std::vector<int64_t>{3, 120}));
 }
 
 TEST(CacheLayout, CachesLieInPagesOfOneSizeUnlessTheyAreKeptApart) {
@@ -181,12 +181,13 @@ TEST(CacheLayout, CachesLieInPagesOfOneSizeUnlessTheyAreKeptApart) {
     largest = std::max(largest, layout.BlockBytes(group));
   }
   EXPECT_EQ(layout.page_bytes(), (largest + 63) / 64 * 64);
-  const auto memory = Must(layout.Allocate(5));
-  EXPECT_EQ(memory.pages->size(), static_cast<size_t>(5 * layout.page_bytes()));
+  const auto tensors = Must(layout.Allocate(5));
+  const std::shared_ptr<Buffer>& pages = tensors.begin()->second.buffer();
+  EXPECT_EQ(pages->size(), static_cast<size_t>(5 * layout.page_bytes()));
   for (const CacheGroup& group : layout.groups()) {
     for (const std::string& name : group.caches) {
-      const Tensor& tensor = memory.tensors.at(name);
-      EXPECT_EQ(tensor.buffer(), memory.pages);
+      const Tensor& tensor = tensors.at(name);
+      EXPECT_EQ(tensor.buffer(), pages);
       EXPECT_EQ(tensor.block_stride(), layout.page_bytes());
       EXPECT_EQ(tensor.dims()[0], 5);
     }
@@ -194,9 +195,8 @@ TEST(CacheLayout, CachesLieInPagesOfOneSizeUnlessTheyAreKeptApart) {
   const std::string apart = layout.groups()[0].caches[0];
   layout.KeepApart({apart});
   const auto others = Must(layout.Allocate(5));
-  EXPECT_EQ(others.tensors.at(apart).block_stride(), 0);
-  EXPECT_EQ(layout.bytes_per_page(),
-            layout.page_bytes() + others.tensors.at(apart).byte_size() / 5);
+  EXPECT_EQ(others.at(apart).block_stride(), 0);
+  EXPECT_EQ(layout.bytes_per_page(), layout.page_bytes() + others.at(apart).byte_size() / 5);
 }
 
 TEST(CacheLayout, ACacheOfOtherBlocksIsRefused) {
