@@ -16,7 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The check may take so much of the time that loading took, and a few seconds in any case.
+// DecoderOptions::check_seconds.
 constexpr double kShareOfLoading = 0.15;
 
 }  // namespace
@@ -38,7 +38,7 @@ absl::StatusOr<Runnable> Decoder::MakeChecked(const Model& exported, const Engin
   if (!checks) return made;
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   RewriteCheckOptions check;
-  check.seconds = std::max(check.seconds, kShareOfLoading * seconds);
+  check.seconds = std::max(how.check_seconds, kShareOfLoading * seconds);
   const ProgressStage progress("comparing with the graph as it was exported");
   PF_ASSIGN_OR_RETURN(verdict, CheckRewrites(exported, options, &made, check));
   if (store) store->Keep(*verdict);

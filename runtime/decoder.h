@@ -22,6 +22,8 @@ struct DecoderOptions {
   // A graph that cannot be paged, or whose logits are others when it is, is an error.
   bool require_paged = false;
   CheckPaging check_paging = CheckPaging::kOnce;
+  // That the check may take (RewriteCheckOptions::seconds), or 15 % of loading if that is more.
+  double check_seconds = RewriteCheckOptions{}.seconds;
   // Folder of what was found; empty: that of the user (VerdictFolder).
   std::string verdicts = {};
 };

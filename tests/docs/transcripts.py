@@ -15,7 +15,7 @@ a flag that does not exist. What depends on the machine alone is not compared: t
 and of ONNX Runtime its release and the last digits of its floats (MACHINE). Pages whose blocks
 tests/docs/walk.sh runs are left to it.
 
-docs/first_hour.sh, the commands of README.md, is run too. With PAGEFUSE_UPDATE_DOCS=1 blocks that differ are written anew.
+docs/first_hour.sh, the commands of README.md, is run too, as one of the pages. With PAGEFUSE_UPDATE_DOCS=1 blocks that differ are written anew.
 """
 import os
 import re
@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 
+FIRST_HOUR = "docs/first_hour.sh"
 WALKED = {"docs/adding_an_op.md", "docs/adding_a_fusion.md"}
 NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 # A number and its unit, and the numbers of a row of `bench`, which has no units.
@@ -214,14 +215,14 @@ class Pages:
         with open(os.path.join(self.top, "README.md"), encoding="utf8") as file:
             shown = [command for block in blocks_of(file.read().splitlines()) if block.info == "console"
                      for command, _ in commands_of(block.lines)]
-        with open(os.path.join(self.top, "docs", "first_hour.sh"), encoding="utf8") as file:
+        with open(os.path.join(self.top, FIRST_HOUR), encoding="utf8") as file:
             commands = file.read().split("\n\n", 1)[1].rstrip("\n")
         if commands != "\n".join(shown):
-            self.fail("docs/first_hour.sh", 0, "the commands are not those of README.md:\n%s" % "\n".join(shown))
+            self.fail(FIRST_HOUR, 0, "the commands are not those of README.md:\n%s" % "\n".join(shown))
         with tempfile.TemporaryDirectory() as folder:
-            status, printed = Shell(folder, self.top, self.pagefuse).run("docs/first_hour.sh")
+            status, printed = Shell(folder, self.top, self.pagefuse).run(FIRST_HOUR)
         if status != 0:
-            self.fail("docs/first_hour.sh", 0, "status %d:\n  %s" % (status, "\n  ".join(printed[-20:])))
+            self.fail(FIRST_HOUR, 0, "status %d:\n  %s" % (status, "\n  ".join(printed[-20:])))
 
     def look_at(self, page, block, shell):
         kind, *words = block.info.split() or [""]
@@ -256,10 +257,11 @@ def main():
     if len(sys.argv) < 2:
         sys.exit(__doc__)
     pages = Pages(os.getcwd(), sys.argv[1])
-    for page in sys.argv[2:] or pages_below(os.getcwd()):
-        pages.check(page)
-    if len(sys.argv) == 2:
-        pages.check_first_hour()
+    for page in sys.argv[2:] or [*pages_below(os.getcwd()), FIRST_HOUR]:
+        if page == FIRST_HOUR:
+            pages.check_first_hour()
+        else:
+            pages.check(page)
     print("\n".join(pages.wrong) or "%d commands print what is shown" % pages.ran)
     sys.exit(1 if pages.wrong else 0)
 
