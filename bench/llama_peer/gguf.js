@@ -1,6 +1,6 @@
 // Writes a GGUF file of Gemma 3 1B's dimensions with random weights: enough to measure speed.
 //
-//   node gguf.js q4_0|q8_0 FILE
+//   node gguf.js q4_0|q8_0|bf16 FILE
 'use strict';
 const fs = require('fs');
 
@@ -12,8 +12,10 @@ const kTypes = {
   f32: {id: 0, block: 1, bytes: 4},
   q4_0: {id: 2, block: 32, bytes: 18},
   q8_0: {id: 8, block: 32, bytes: 34},
+  bf16: {id: 30, block: 1, bytes: 2},
 };
 const kHalfScale = 0x1c00;  // 2^-8 as float16
+const kBfloat = {exponent: 0x3c00, others: 0x807f};  // 2^-7 to 2^-6 of either sign
 const kAlignment = 32;
 
 class Writer {
@@ -131,7 +133,7 @@ function header(list) {
   return Buffer.concat([bytes, Buffer.alloc(aligned(bytes.length) - bytes.length)]);
 }
 
-// Blocks with codes without a pattern, to be repeated.
+// Blocks with codes without a pattern, to be repeated; numbers of bfloat16.
 function pattern(type) {
   const {bytes} = kTypes[type];
   const blocks = 1 << 15;
@@ -141,7 +143,11 @@ function pattern(type) {
     state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
     buffer[i] = state >>> 24;
   }
-  for (let block = 0; block < blocks; ++block) buffer.writeUInt16LE(kHalfScale, block * bytes);
+  for (let block = 0; block < blocks; ++block) {
+    const at = block * bytes;
+    const number = buffer.readUInt16LE(at) & kBfloat.others | kBfloat.exponent;
+    buffer.writeUInt16LE(type === 'bf16' ? number : kHalfScale, at);
+  }
   return buffer;
 }
 
@@ -154,7 +160,7 @@ function ones(count) {
 function main() {
   const [type, path] = process.argv.slice(2);
   if (!path || !kTypes[type]) {
-    console.error('usage: gguf.js q4_0|q8_0 FILE');
+    console.error('usage: gguf.js q4_0|q8_0|bf16 FILE');
     process.exit(1);
   }
   const list = tensors(type);

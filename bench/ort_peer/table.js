@@ -11,7 +11,7 @@ function fromBench(row) {
   if (row.test === 'prompt') {
     return {...report, prefill_tokens: row.tokens, prefill_seconds: row.tokens / rate};
   }
-  return {...report, decode: [{context: row.depth, seconds_per_token: 1 / rate}]};
+  return {...report, decode: [{context: row.depth, sequences: row.batch, seconds_per_token: row.batch / rate}]};
 }
 
 function reports(line) {
@@ -42,7 +42,10 @@ function collect(lines) {
     add('to first token s', report.first_token_seconds);
     if (report.prefill_tokens) add(`prefill ${report.prefill_tokens} s`, report.prefill_seconds);
     for (const run of report.runs ?? []) addRun(run, add);
-    for (const entry of report.decode ?? []) add(`decode at ${entry.context} ms`, entry.seconds_per_token * 1e3);
+    for (const entry of report.decode ?? []) {
+      const who = (entry.sequences ?? 1) > 1 ? `${entry.sequences} decode` : 'decode';
+      add(`${who} at ${entry.context} ms`, entry.seconds_per_token * 1e3);
+    }
     if (report.peak_rss_bytes) add('peak GB', report.peak_rss_bytes / 1e9);
   }
   return programs;

@@ -110,10 +110,36 @@ std::vector<Request> Requests(int64_t batch, int64_t prompt, int64_t new_tokens,
   return requests;
 }
 
+// The steps in which all sequences generate, and nothing else is computed. A run ends behind as many as
+// are asked for.
+class FullSteps {
+ public:
+  void Begin(int64_t sequences, int64_t steps) { *this = {sequences, steps}; }
+  // What the engine tells of every step.
+  absl::Status Take(const EngineStep& step) {
+    if (!step.decode || step.tokens != sequences_) return absl::OkStatus();
+    seconds_ += step.seconds;
+    return --left_ > 0 ? absl::OkStatus() : absl::CancelledError("all steps are timed");
+  }
+  // 0 where there were too few.
+  double TokensPerSecond() const {
+    return left_ > 0 || seconds_ <= 0 ? 0 : static_cast<double>(sequences_ * steps_) / seconds_;
+  }
+
+  FullSteps() = default;
+
+ private:
+  FullSteps(int64_t sequences, int64_t steps)
+      : sequences_(sequences), steps_(steps), left_(steps) {}
+  int64_t sequences_ = 0, steps_ = 0, left_ = 0;
+  double seconds_ = 0;
+};
+
 class Bench {
  public:
-  Bench(const Flags& flags, Decoder& decoder, BenchRow row)
-      : flags_(flags), decoder_(decoder), row_(std::move(row)) {}
+  // `full` is told of the decoder's steps.
+  Bench(const Flags& flags, Decoder& decoder, FullSteps& full, BenchRow row)
+      : flags_(flags), decoder_(decoder), full_(full), row_(std::move(row)) {}
 
   absl::Status Run(const Plan& plan, std::vector<BenchRow>& rows) {
     for (int64_t batch : plan.batches) {
@@ -145,24 +171,54 @@ class Bench {
     row.tokens = length;
     row.depth = depth;
     // The step that reads the prompt gives the first of the new tokens.
-    const int64_t new_tokens = depth > 0 ? length + 1 : length;
+    int64_t new_tokens = depth > 0 ? length + 1 : length;
+    if (decoder_.engine() != nullptr) new_tokens += std::min(Lead(depth), Room(depth + new_tokens));
     return Measure(Requests(row_.batch, std::max<int64_t>(depth, 1), new_tokens, decoder_),
                    std::move(row), rows);
   }
 
+  // How many tokens the first sequence may have more than the last one, whose prompt is read later:
+  // prompts have half of a step.
+  int64_t Lead(int64_t depth) const {
+    const int64_t read = std::max<int64_t>(flags_.engine.max_tokens_per_step / 2 - 2, 1);
+    return row_.batch > 1 ? row_.batch * depth / read + row_.batch : 0;
+  }
+
+  // How much longer than this a text may be.
+  int64_t Room(int64_t length) const {
+    const int64_t most = std::min(decoder_.engine()->max_tokens().value_or(kMaxInt32),
+                                  decoder_.capacity().value_or(kMaxInt32));
+    return std::max<int64_t>(most - length, 0);
+  }
+
   // What was computed, by the time of the steps alone.
-  absl::StatusOr<double> TokensPerSecond(const std::vector<Request>& requests, bool behind_prompt) {
+  absl::StatusOr<double> TokensPerSecond(const std::vector<Request>& requests,
+                                         const BenchRow& row) {
+    if (row.generates && decoder_.engine() != nullptr) return Generating(requests, row);
     const EngineStats before = decoder_.stats();
     PF_ASSIGN_OR_RETURN(const std::vector<Completion> completions, decoder_.Generate(requests));
     PF_RETURN_IF_ERROR(FirstError(completions));
     const EngineStats after = decoder_.stats();
     int64_t tokens = after.decode_tokens - before.decode_tokens;
     double seconds = after.decode_seconds - before.decode_seconds;
-    if (!behind_prompt) {
+    if (row.depth == 0) {
       tokens += after.prefill_tokens - before.prefill_tokens;
       seconds += after.prefill_seconds - before.prefill_seconds;
     }
     return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
+  }
+
+  // Tokens of steps in which all sequences generate.
+  absl::StatusOr<double> Generating(const std::vector<Request>& requests, const BenchRow& row) {
+    full_.Begin(row.batch, row.tokens);
+    const absl::StatusOr<std::vector<Completion>> completions = decoder_.Generate(requests);
+    if (const double rate = full_.TokensPerSecond(); rate > 0) return rate;
+    PF_RETURN_IF_ERROR(completions.status());
+    PF_RETURN_IF_ERROR(FirstError(*completions));
+    return absl::FailedPreconditionError(
+        StrCat("batch ", row.batch, ", ", row.test, ": fewer than ", row.tokens,
+               " steps in which all sequences generate: the cache has ", *decoder_.capacity(),
+               " tokens for them"));
   }
 
   absl::Status Measure(const std::vector<Request>& requests, BenchRow row,
@@ -173,8 +229,7 @@ class Bench {
     PF_RETURN_IF_ERROR(decoder_.WarmUp(requests));
     for (int64_t i = 0; i < flags_.repetitions; ++i) {
       progress.Reach(i);
-      PF_ASSIGN_OR_RETURN(row.tokens_per_second.emplace_back(),
-                          TokensPerSecond(requests, row.depth > 0));
+      PF_ASSIGN_OR_RETURN(row.tokens_per_second.emplace_back(), TokensPerSecond(requests, row));
     }
     rows.push_back(std::move(row));
     return absl::OkStatus();
@@ -182,6 +237,7 @@ class Bench {
 
   const Flags& flags_;
   Decoder& decoder_;
+  FullSteps& full_;
   BenchRow row_;
 };
 
@@ -192,8 +248,10 @@ std::vector<std::optional<std::string>> Caches(const Flags& flags) {
 }
 
 // All that is measured with one format of weights and one of the cache.
-absl::Status RunOne(const Flags& flags, const ModelFolder& folder, const Plan& plan,
+absl::Status RunOne(Flags flags, const ModelFolder& folder, const Plan& plan,
                     std::vector<BenchRow>& rows) {
+  FullSteps full;
+  flags.engine.on_step = [&full](const EngineStep& step) { return full.Take(step); };
   const absl::Time start = absl::Now();
   const auto load = [&] { return ReadModel(folder.graph); };
   PF_ASSIGN_OR_RETURN(const CheckPaging check, ParseCheckPaging(flags.check_paging));
@@ -207,7 +265,7 @@ absl::Status RunOne(const Flags& flags, const ModelFolder& folder, const Plan& p
   row.weights = flags.session.weights.format;
   row.cache = engine ? engine->cache_settings().format : "not paged";
   row.load_seconds = absl::ToDoubleSeconds(absl::Now() - start);
-  return Bench(flags, *decoder, row).Run(plan, rows);
+  return Bench(flags, *decoder, full, row).Run(plan, rows);
 }
 
 absl::Status RunBench(Flags flags) {
@@ -220,6 +278,7 @@ absl::Status RunBench(Flags flags) {
   flags.engine.max_sequences = flags.engine.max_tokens_per_step / 2;
   flags.engine.prefix_reuse = PrefixReuse::kOff;  // every prompt is computed
   flags.engine.drafts = false;                    // and every token alone
+  flags.engine.step_seconds = 3600;               // nobody waits for a prompt's piece
   std::vector<BenchRow> rows;
   for (const WeightFormat& weights : plan.weights) {
     flags.session.weights.format = weights.name;
