@@ -28,7 +28,7 @@ DECODERS, PARTS, CASES = 'decoders', 'parts', 'cases'
 GROUPS = {
     'models': ('models', DECODERS), 'deepseek': ('{data}/deepseek', DECODERS), 'gpt2': ('{data}/gpt2', DECODERS),
     'decoders': ('tests/data/decoders', DECODERS), 'went_wrong': ('{data}/went_wrong', DECODERS), 'corpus': ('{data}/corpus', PARTS),
-    'other_exporters': ('tests/data/other_exporters', PARTS), 'passes': ('tests/passes', PARTS), 'golden': ('{data}/golden', CASES),
+    'other_exporters': ('{data}/other_exporters', PARTS), 'passes': ('tests/passes', PARTS), 'golden': ('{data}/golden', CASES),
     'microsoft_ops': ('{data}/microsoft_ops', CASES), 'older_opsets': ('{data}/older_opsets', CASES), 'onnx_node': ('{data}/onnx_node', CASES),
 }
 QUICK = ('models', 'corpus')

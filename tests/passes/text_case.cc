@@ -219,8 +219,7 @@ absl::Status CompareCodes(const std::string& name, const Tensor& want, const Ten
 
 std::vector<std::string> TextCases() {
   std::vector<std::string> paths;
-  for (const auto& file :
-       std::filesystem::directory_iterator(SourcePath("tests/data/other_exporters"))) {
+  for (const auto& file : std::filesystem::directory_iterator(TestDataPath("other_exporters"))) {
     if (file.path().extension() == ".onnxtxt") paths.push_back(file.path().string());
   }
   std::ranges::sort(paths);
