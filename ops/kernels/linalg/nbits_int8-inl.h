@@ -111,7 +111,7 @@ HWY_INLINE V32 WidenPairs(V32 sums) {
 }
 
 // Lanes are pairs of int16: of 4-bit codes 16 products fit, 15 * 127 * 16 < 2^15, which are those of a
-// vector's low and high halves of bytes, folded twice.
+// vector's low and high halves of bytes, folded twice, and what a lane of a tile has of a block.
 struct NibbleProducts {
   using Codes = VU8;
   struct Fold {

@@ -70,22 +70,27 @@ HWY_INLINE void BlockSums(const TileCall& call, int64_t start, int64_t b, int64_
   }
   for (int64_t q = 0; q < kQuads; ++q) {
     const int64_t four = kBits == 4 ? q / 4 * 64 + q % 4 * 4 : q * 4;
-    VU8 codes[kVectors];
+    typename Products<kBits>::Codes codes[kVectors];
     for (int v = 0; v < kVectors; ++v) {
-      codes[v] = hn::BitCast(
-          DU8(), hn::LoadU(hn::RebindToUnsigned<D32>(), words + q * kColumns + v * kLanes));
+      codes[v] = Products<kBits>::Of(hn::BitCast(
+          DU8(), hn::LoadU(hn::RebindToUnsigned<D32>(), words + q * kColumns + v * kLanes)));
     }
     for (int r = 0; r < kRows; ++r) {
       int32_t word;
       std::memcpy(&word, codes_of_x + r * Int8Rows::kChunk * kInt8Block + four, sizeof(word));
       const V8 all = hn::BitCast(D8(), hn::Set(D32(), word));
-      for (int v = 0; v < kVectors; ++v) sums[r][v] = AddQuads<kBits>(sums[r][v], codes[v], all);
+      for (int v = 0; v < kVectors; ++v) {
+        sums[r][v] = Products<kBits>::Add(sums[r][v], codes[v], all);
+      }
     }
+  }
+  for (auto& row : sums) {
+    for (auto& sum : row) sum = Products<kBits>::Finish(sum);
   }
 }
 
 // totals += the sums of block `b`, times both sides' scales.
-template <bool kCentred, int kRows, int kVectors>
+template <int kBits, bool kCentred, int kRows, int kVectors>
 HWY_INLINE void AddSums(const TileCall& call, int64_t start, int64_t b, int64_t column,
                         const V32 (&sums)[kRows][kVectors], VF (&totals)[kRows][kVectors]) {
   const int64_t at = b * Int8Tile::kColumns + column;
@@ -94,9 +99,11 @@ HWY_INLINE void AddSums(const TileCall& call, int64_t start, int64_t b, int64_t 
     for (int r = 0; r < kRows; ++r) {
       const int64_t unit = start + r * Int8Rows::kChunk + b;
       const VF factor = hn::Mul(scale, hn::Set(DF(), call.x->units[unit]));
-      // Both are whole numbers below 2^24: their difference is exact.
-      const VF whole =
-          hn::Sub(hn::ConvertTo(DF(), sums[r][v]), hn::Set(DF(), call.x->centre_sums[unit]));
+      VF whole = hn::ConvertTo(DF(), sums[r][v]);
+      if constexpr (!Products<kBits>::kCentred) {
+        // Both are whole numbers below 2^24: their difference is exact.
+        whole = hn::Sub(whole, hn::Set(DF(), call.x->centre_sums[unit]));
+      }
       totals[r][v] = hn::MulAdd(whole, factor, totals[r][v]);
       if constexpr (kCentred) continue;
       const VF zero = hn::LoadU(DF(), call.tile->zeros.data() + at + v * kLanes);
@@ -117,7 +124,7 @@ HWY_INLINE void TileProducts(const TileCall& call, int64_t first, int64_t column
   for (int64_t b = 0; b < call.b_end - call.b_begin; ++b) {
     V32 sums[kRows][kVectors];
     BlockSums<kBits>(call, start, b, column, sums);
-    AddSums<kCentred>(call, start, b, column, sums, totals);
+    AddSums<kBits, kCentred>(call, start, b, column, sums, totals);
   }
   for (int r = 0; r < kRows; ++r) {
     for (int v = 0; v < kVectors; ++v) {
@@ -147,8 +154,8 @@ HWY_INLINE void TileStep(const TileCall& call, int64_t first, int64_t column, in
 // All rows of x by a few columns at a time: those stay in the first-level cache.
 template <int kBits, bool kCentred>
 HWY_INLINE void TilePart(const TileCall& call, const Int8Part& part, const OutputView& y) {
-  constexpr int kVectors = HWY_TARGET <= HWY_AVX3 ? 2 : 1;
-  constexpr int kRows = HWY_TARGET <= HWY_AVX3 ? 6 : 4;
+  constexpr int kVectors = 2;
+  constexpr int kRows = 6;
   for (int64_t column = 0; column < part.columns(); column += kVectors * kLanes) {
     const int64_t count = part.columns() - column;
     const auto to = [&](int64_t r) {
