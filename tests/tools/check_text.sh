@@ -64,6 +64,7 @@ expect 0 '^models/gemma3_recall,float32,fp8_per_token_head,3,generate 4,[0-9.]+,
 expect 0 '^\| models/gemma3_recall \| float32 +\| none ' "${measure[@]}" --format md
 expect 0 '"mean_tokens_per_second": [0-9.]+' "${measure[@]}" --format json
 expect 0 '^models/gemma3_recall,float32,none,3,generate 4 at 32,[0-9.]+,[0-9.]+$' bench $model -p 0 -n 4 -d 32 -b 3 -r 1 --format csv
+same 7 "$("$pagefuse" bench $model -p 1 -n 2 -b 1,1 -d 0,8 -r 1 --format csv 2>/dev/null | grep -c .)"
 expect 0 '^models/gemma3_recall,int8,none,1,generate 4 at 16,[0-9.]+,[0-9.]+$' \
   bench $model -p 0 -n 4 -d 0,16 -r 2 --weights float32,int8 --format csv
 expect 1 '--depth: expected 0 to 2147483647, got "deep"' bench $model -d deep

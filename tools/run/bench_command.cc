@@ -4,6 +4,7 @@
 #include <iostream>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/time/clock.h"
@@ -212,7 +213,8 @@ class Bench {
   absl::StatusOr<double> Generating(const std::vector<Request>& requests, const BenchRow& row) {
     full_.Begin(row.batch, row.tokens);
     const absl::StatusOr<std::vector<Completion>> completions = decoder_.Generate(requests);
-    if (const double rate = full_.TokensPerSecond(); rate > 0) return rate;
+    const double rate = std::exchange(full_, FullSteps()).TokensPerSecond();
+    if (rate > 0) return rate;
     PF_RETURN_IF_ERROR(completions.status());
     PF_RETURN_IF_ERROR(FirstError(*completions));
     return absl::FailedPreconditionError(
