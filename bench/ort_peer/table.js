@@ -16,7 +16,8 @@ function fromBench(row) {
 
 function reports(line) {
   const parsed = JSON.parse(line);
-  return parsed.command === 'bench' ? parsed.results.map(fromBench) : [parsed];
+  return parsed.command === 'bench' ? parsed.rows.map((row) => ({...fromBench(row), peak_rss_bytes: parsed.peak_memory_bytes}))
+                                    : [parsed];
 }
 
 // Runs of graph.js and graph_bench under the names of the rows of peer.js and pagefuse bench.
