@@ -115,7 +115,9 @@ std::vector<Request> Requests(int64_t batch, int64_t prompt, int64_t new_tokens,
 // are asked for.
 class FullSteps {
  public:
-  void Begin(int64_t sequences, int64_t steps) { *this = {sequences, steps}; }
+  FullSteps() = default;
+  FullSteps(int64_t sequences, int64_t steps)
+      : sequences_(sequences), steps_(steps), left_(steps) {}
   // What the engine tells of every step.
   absl::Status Take(const EngineStep& step) {
     if (!step.decode || step.tokens != sequences_) return absl::OkStatus();
@@ -127,11 +129,7 @@ class FullSteps {
     return left_ > 0 || seconds_ <= 0 ? 0 : static_cast<double>(sequences_ * steps_) / seconds_;
   }
 
-  FullSteps() = default;
-
  private:
-  FullSteps(int64_t sequences, int64_t steps)
-      : sequences_(sequences), steps_(steps), left_(steps) {}
   int64_t sequences_ = 0, steps_ = 0, left_ = 0;
   double seconds_ = 0;
 };
@@ -211,7 +209,7 @@ class Bench {
 
   // Tokens of steps in which all sequences generate.
   absl::StatusOr<double> Generating(const std::vector<Request>& requests, const BenchRow& row) {
-    full_.Begin(row.batch, row.tokens);
+    full_ = FullSteps(row.batch, row.tokens);
     const absl::StatusOr<std::vector<Completion>> completions = decoder_.Generate(requests);
     const double rate = std::exchange(full_, FullSteps()).TokensPerSecond();
     if (rate > 0) return rate;

@@ -33,63 +33,9 @@ using VU8 = hn::Vec<DU8>;
 constexpr int64_t kLanes = hn::MaxLanes(DF());
 constexpr int64_t kVectorBytes = 4 * kLanes;
 
-#if HWY_ARCH_X86 && HWY_TARGET > HWY_AVX3_DL
-// Sums of four products in each lane. The sums of two that come before must fit int16.
-HWY_INLINE V32 SmallQuads(VU8 codes, V8 x) {
-#if HWY_TARGET <= HWY_AVX3
-  return V32{_mm512_madd_epi16(_mm512_maddubs_epi16(codes.raw, x.raw), _mm512_set1_epi16(1))};
-#elif HWY_TARGET <= HWY_AVX2
-  return V32{_mm256_madd_epi16(_mm256_maddubs_epi16(codes.raw, x.raw), _mm256_set1_epi16(1))};
-#else
-  return V32{_mm_madd_epi16(_mm_maddubs_epi16(codes.raw, x.raw), _mm_set1_epi16(1))};
-#endif
-}
-#endif
-
-// sums + the products of four codes and four integers, which lie in [-127, 127], in each lane.
-template <int kBits>
-HWY_INLINE V32 AddQuads(V32 sums, VU8 codes, V8 x) {
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3_DL
-  // Highway asks the processor for AVX512-VNNI before it takes AVX3_DL, but (1.0.3) the compiler
-  // for AVX-VNNI: no intrinsic.
-  asm("vpdpbusd %2, %1, %0" : "+v"(sums.raw) : "v"(codes.raw), "v"(x.raw));
-  return sums;
-#elif HWY_ARCH_X86
-  if constexpr (kBits == 4) return hn::Add(sums, SmallQuads(codes, x));
-  // 127 * 127 * 2 and 128 * 127 * 2 are int16, 255 * 127 * 2 is not.
-  const auto top = hn::Set(DU8(), 0x80);
-  sums = hn::Add(sums, SmallQuads(hn::AndNot(top, codes), x));
-  return hn::Add(sums, SmallQuads(hn::And(top, codes), x));
-#else
-  const hn::Repartition<int16_t, DF> d16;
-  const auto c = hn::BitCast(hn::Repartition<uint16_t, DF>(), codes);
-  const auto q = hn::BitCast(d16, x);
-  auto other = hn::Zero(D32());
-  const auto even = hn::And(hn::BitCast(d16, c), hn::Set(d16, 0xFF));
-  sums = hn::ReorderWidenMulAccumulate(D32(), even, hn::ShiftRight<8>(hn::ShiftLeft<8>(q)), sums,
-                                       other);
-  sums = hn::ReorderWidenMulAccumulate(D32(), hn::BitCast(d16, hn::ShiftRight<8>(c)),
-                                       hn::ShiftRight<8>(q), sums, other);
-  return hn::RearrangeToOddPlusEven(sums, other);
-#endif
-}
-
-// How sums of products of whole codes become a lane for each row of W: Codes(bytes) is once for each
-// vector of codes, Add(sum, codes, x) for each of x's, and a sum of four rows of W is folded with Fold
-// and becomes int32 in Finish. Where kCentred, codes count from their centre.
-template <int kBits>
-struct WideProducts {
-  using Codes = VU8;
-  using Fold = LaneSum;
-  static constexpr bool kCentred = false;
-
-  static HWY_INLINE Codes Of(VU8 codes) { return codes; }
-  static HWY_INLINE V32 Add(V32 sum, const Codes& codes, V8 x) {
-    return AddQuads<kBits>(sum, codes, x);
-  }
-  static HWY_INLINE V32 Finish(V32 sum) { return sum; }
-};
-
+// Products<bits>: how sums of products of whole codes become a lane for each row of W. Of(bytes) is
+// once for each vector of codes, Add(sum, codes, x) for each of x's; a sum of four rows of W is folded
+// with Fold, and becomes int32 in Finish. Where kCentred, codes count from their centre.
 #if HWY_ARCH_X86 && HWY_TARGET > HWY_AVX3
 HWY_INLINE V32 AddPairs(V32 a, V32 b) {
   const hn::Repartition<int16_t, DF> d16;
@@ -153,6 +99,54 @@ struct ByteProducts {
 template <int kBits>
 using Products = std::conditional_t<kBits == 4, NibbleProducts, ByteProducts>;
 #else
+#if HWY_ARCH_X86 && HWY_TARGET > HWY_AVX3_DL
+// Sums of four products in each lane. The sums of two that come before must fit int16.
+HWY_INLINE V32 SmallQuads(VU8 codes, V8 x) {
+  return V32{_mm512_madd_epi16(_mm512_maddubs_epi16(codes.raw, x.raw), _mm512_set1_epi16(1))};
+}
+#endif
+
+// sums + the products of four codes and four integers, which lie in [-127, 127], in each lane.
+template <int kBits>
+HWY_INLINE V32 AddQuads(V32 sums, VU8 codes, V8 x) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3_DL
+  // Highway asks the processor for AVX512-VNNI before it takes AVX3_DL, but (1.0.3) the compiler
+  // for AVX-VNNI: no intrinsic.
+  asm("vpdpbusd %2, %1, %0" : "+v"(sums.raw) : "v"(codes.raw), "v"(x.raw));
+  return sums;
+#elif HWY_ARCH_X86
+  if constexpr (kBits == 4) return hn::Add(sums, SmallQuads(codes, x));
+  // 127 * 127 * 2 and 128 * 127 * 2 are int16, 255 * 127 * 2 is not.
+  const auto top = hn::Set(DU8(), 0x80);
+  sums = hn::Add(sums, SmallQuads(hn::AndNot(top, codes), x));
+  return hn::Add(sums, SmallQuads(hn::And(top, codes), x));
+#else
+  const hn::Repartition<int16_t, DF> d16;
+  const auto c = hn::BitCast(hn::Repartition<uint16_t, DF>(), codes);
+  const auto q = hn::BitCast(d16, x);
+  auto other = hn::Zero(D32());
+  const auto even = hn::And(hn::BitCast(d16, c), hn::Set(d16, 0xFF));
+  sums = hn::ReorderWidenMulAccumulate(D32(), even, hn::ShiftRight<8>(hn::ShiftLeft<8>(q)), sums,
+                                       other);
+  sums = hn::ReorderWidenMulAccumulate(D32(), hn::BitCast(d16, hn::ShiftRight<8>(c)),
+                                       hn::ShiftRight<8>(q), sums, other);
+  return hn::RearrangeToOddPlusEven(sums, other);
+#endif
+}
+
+template <int kBits>
+struct WideProducts {
+  using Codes = VU8;
+  using Fold = LaneSum;
+  static constexpr bool kCentred = false;
+
+  static HWY_INLINE Codes Of(VU8 codes) { return codes; }
+  static HWY_INLINE V32 Add(V32 sum, const Codes& codes, V8 x) {
+    return AddQuads<kBits>(sum, codes, x);
+  }
+  static HWY_INLINE V32 Finish(V32 sum) { return sum; }
+};
+
 template <int kBits>
 using Products = WideProducts<kBits>;
 #endif
