@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "code_lanes.h"
 #include "hwy/aligned_allocator.h"
 #include "peaks.h"
 
@@ -170,6 +171,7 @@ void RunCodes(const Product& p, const Peaks& peaks, const std::vector<int64_t>& 
   std::vector<uint8_t> codes(static_cast<size_t>(size * copies));
   for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint8_t>(i * 2654435761u >> 13);
   const std::vector<float> scales(static_cast<size_t>(blocks * copies), 0.01f);
+  const std::vector<Float16> half_scales(static_cast<size_t>(blocks), Float16(0.01f));
   for (const int64_t m : rows) {
     const std::vector<float> x(static_cast<size_t>(m * p.k), 0.01f);
     std::vector<float> y(static_cast<size_t>(m * p.n));
@@ -190,9 +192,18 @@ void RunCodes(const Product& p, const Peaks& peaks, const std::vector<int64_t>& 
     const auto bytes = static_cast<double>(size + blocks * 4);
     const double flops = 2.0 * static_cast<double>(m) * p.elements();
     Print(p.name, {"float32", m, rounded_to(NBitsPrecision::kFloat32), bytes, flops}, peaks);
-    const double integers =
-        time([&] { LinearNBitsInt8(in, w, scratch.Get(NBitsInt8ScratchBytes(m, w)), out); });
+    const double integers = time([&] {
+      const NBitsLanes lanes = AsLanes(w, half_scales.data());
+      LinearNBitsInt8(in, lanes, scratch.Get(NBitsInt8ScratchBytes(m, lanes)), out);
+    });
     Print(p.name, {"int8 rows", m, integers, bytes, flops}, peaks);
+    if (ReadsCodesAsBf16()) {
+      const double decoded = time([&] {
+        LinearCodesBf16(in, AsLanes(w, half_scales.data()),
+                        scratch.Get(LinearBf16ScratchBytes(m, w.k)), out);
+      });
+      Print(p.name, {"as bf16", m, decoded, bytes, flops, true}, peaks);
+    }
     if (m < 64 || !HasBf16Tiles()) continue;
     Print(p.name, {"bf16/tiles", m, rounded_to(NBitsPrecision::kBfloat16), bytes, flops, true},
           peaks);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "code_lanes.h"
 #include "peaks.h"
 
 #include "pagefuse/base/parallel.h"
@@ -37,6 +38,7 @@ struct Weights {
       codes[i] = static_cast<uint8_t>(i * 2654435761u >> 13);
     }
     scales.assign(static_cast<size_t>(copies * n * shape.blocks()), 0.01f);
+    half_scales.assign(static_cast<size_t>(n * shape.blocks()), Float16(0.01f));
   }
   NBitsWeight Copy(int64_t i) const {
     NBitsWeight w = shape;
@@ -49,6 +51,7 @@ struct Weights {
   int64_t copies;
   std::vector<uint8_t> codes;
   std::vector<float> scales;
+  std::vector<Float16> half_scales;  // of one copy
 };
 
 // The shortest call in a second, in microseconds.
@@ -73,7 +76,7 @@ void Run(int bits, int64_t k, int64_t n, const std::vector<int64_t>& rows) {
     const RowsView in{x.data(), m, k};
     const OutputView out{y.data(), n};
     const double integers = Microseconds([&](int64_t i) {
-      const NBitsWeight w = weights.Copy(i);
+      const NBitsLanes w = AsLanes(weights.Copy(i), weights.half_scales.data());
       LinearNBitsInt8(in, w, scratch.Get(NBitsInt8ScratchBytes(m, w)), out);
     });
     const double floats = Microseconds([&](int64_t i) {

@@ -16,6 +16,9 @@
 namespace pagefuse {
 namespace {
 
+// The input of a paged graph that says where sequences begin (cache_layout.h).
+constexpr char kQueryStarts[] = "query_start_loc";
+
 // Of an argument whose size was found to fit.
 int64_t ByteSizeOf(const TensorArg& arg) { return ByteSize(arg.dtype, arg.dims).value_or(0); }
 
@@ -56,6 +59,7 @@ Executor::Executor(ExecutionPlan plan, const RunLimits& limits)
   for (int i = 0; i < static_cast<int>(plan_.inputs.size()); ++i) {
     const PlannedStep* dense = DenseReader(plan_, i);
     dense_readers_.push_back(dense == nullptr ? nullptr : dense->node);
+    if (plan_.values[plan_.inputs[i]].value->name() == kQueryStarts) query_starts_ = i;
   }
   output_positions_.assign(plan_.values.size(), -1);
   for (int i = static_cast<int>(plan_.outputs.size()) - 1; i >= 0; --i) {
@@ -102,6 +106,7 @@ absl::StatusOr<std::vector<Tensor>> Executor::Run(const std::vector<Tensor>& fee
     values_.Set(input, feeds[i].defined() || initializer == nullptr ? feeds[i] : *initializer);
     owners_[input] = feeds[i];
   }
+  TakeTokenRows();
   absl::StatusOr<std::vector<Tensor>> outputs = RunSteps();
   if (outputs.ok()) LearnSizes();
   LetGo();
@@ -123,6 +128,14 @@ absl::StatusOr<std::vector<Tensor>> Executor::RunSteps() {
     for (int storage : dying_[step]) spill_[storage].reset();
   }
   return CollectOutputs();
+}
+
+void Executor::TakeTokenRows() {
+  if (query_starts_ < 0) return;
+  const TensorArg& starts = values_[plan_.inputs[query_starts_]];
+  tokens_.reset();
+  if (starts.dtype != DataType::kInt32 || starts.data == nullptr || starts.size() == 0) return;
+  tokens_ = TokenRows::Of(starts.as<int32_t>(), starts.size() - 1);
 }
 
 // Nothing is kept of feeds and outputs.
@@ -160,6 +173,7 @@ absl::Status Executor::RunStep(int index) {
   if (step.body_op != nullptr) return RunBodies(index);
   StepCall& call = calls_[index];
   KernelArgs& args = call.args;
+  args.tokens = tokens_ ? &*tokens_ : nullptr;
   if (!call.TakeInputs(step, values_)) PF_RETURN_IF_ERROR(InferOutputs(step, call));
   // Values are checked before an output that is a caller's cache is touched.
   PF_RETURN_IF_ERROR(step.op->CheckValues(args));

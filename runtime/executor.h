@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -64,6 +65,7 @@ class Executor {
   absl::Status RunBodies(int index);
   absl::Status KeepProduced(const PlannedStep& step, int out, Tensor tensor);
   absl::StatusOr<std::vector<Tensor>> CollectOutputs();
+  void TakeTokenRows();
   void LetGo();
   void LearnSizes();
 
@@ -81,7 +83,9 @@ class Executor {
   std::vector<std::vector<int>> dying_;  // by step: storages that nothing reads after it
   RunValues values_;
   std::vector<StepCall> calls_;  // by step
+  int query_starts_ = -1;        // the input that says which tokens sequences have, by position
   // Of the run in progress.
+  std::optional<TokenRows> tokens_;
   std::vector<Tensor> owners_;  // by value: feeds and outputs, what keeps external memory alive
   std::vector<std::shared_ptr<Buffer>> spill_;  // storages that the arena has no room for yet
   const std::vector<Tensor>* bound_ = nullptr;

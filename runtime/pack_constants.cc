@@ -29,12 +29,13 @@ class Packer {
   }
 
   absl::Status Run() {
-    ProgressStage progress("packing weights", static_cast<int64_t>(constants_.size()));
+    ProgressStage progress("packing weights", static_cast<int64_t>(order_.size()));
     int64_t packed = 0;
-    for (Value* constant : constants_) {
+    for (const Memory& memory : order_) {
       progress.Reach(packed++);
+      const Constant& constant = constants_[memory];
       std::vector<const Packing*> done;
-      for (const auto& [node, state, port] : readers_[constant]) {
+      for (const auto& [node, state, port] : constant.readers) {
         if (port.reads_rows || std::ranges::count(done, port.packing) > 0) continue;
         PF_RETURN_IF_ERROR(Pack(constant, *port.packing, *node));
         done.push_back(port.packing);
@@ -49,32 +50,57 @@ class Packer {
     PackedConstants* state = nullptr;
     PackedPort port;
   };
+  // One memory, which several values may have in shapes of their own: a table of embeddings and a
+  // tied head.
+  struct Constant {
+    std::vector<Value*> values;
+    std::vector<Reader> readers;
+
+    int64_t NumUses() const {
+      int64_t uses = 0;
+      for (const Value* value : values) uses += static_cast<int64_t>(value->uses().size());
+      return uses;
+    }
+    bool IsOutput() const {
+      return std::ranges::any_of(values, [](const Value* value) { return value->is_output(); });
+    }
+  };
+  using Memory = std::pair<const void*, int64_t>;
 
   void AddReaders(const Node& node, PackedConstants& state) {
     for (const PackedPort& port : state.ports()) {
-      Value* constant = node.input(port.port);
-      std::vector<Reader>& readers = readers_[constant];
-      if (readers.empty()) constants_.push_back(constant);
-      readers.push_back({&node, &state, port});
+      Value* value = node.input(port.port);
+      const Tensor& tensor = *value->initializer();
+      Memory memory(tensor.data(), tensor.byte_size());
+      if (tensor.byte_size() == 0) memory.first = value;  // nothing is shared
+      Constant& constant = constants_[memory];
+      if (constant.readers.empty()) order_.push_back(memory);
+      if (std::ranges::count(constant.values, value) == 0) constant.values.push_back(value);
+      constant.readers.push_back({&node, &state, port});
     }
   }
 
   // Packs the constant for all that take it so; `node` is the first.
-  absl::Status Pack(Value* constant, const Packing& packing, const Node& node) {
+  absl::Status Pack(const Constant& constant, const Packing& packing, const Node& node) {
     std::vector<const Reader*> takers;
-    for (const Reader& reader : readers_[constant]) {
+    for (const Reader& reader : constant.readers) {
       if (reader.port.packing == &packing) takers.push_back(&reader);
     }
-    Tensor rows = *constant->initializer();
-    const bool is_copy = takers.size() < constant->uses().size() || constant->is_output();
+    Tensor rows = *constant.values[0]->initializer();
+    const bool is_copy =
+        static_cast<int64_t>(takers.size()) < constant.NumUses() || constant.IsOutput();
     if (!is_copy) {
-      PF_ASSIGN_OR_RETURN(Tensor absent, AbsentTensor(rows.dtype(), rows.dims()));
-      constant->graph()->SetInitializer(constant, std::move(absent));
+      for (Value* value : constant.values) {
+        PF_ASSIGN_OR_RETURN(Tensor absent,
+                            AbsentTensor(rows.dtype(), value->initializer()->dims()));
+        value->graph()->SetInitializer(value, std::move(absent));
+      }
     }
-    absl::StatusOr<Tensor> packed = packing.pack(std::move(rows), allocator_);
+    absl::StatusOr<Tensor> packed =
+        packing.pack(std::move(rows), takers.front()->port.matrices, allocator_);
     if (!packed.ok()) {
       return absl::Status(packed.status().code(),
-                          StrCat(node.Description(), ": weight \"", constant->name(),
+                          StrCat(node.Description(), ": weight \"", constant.values[0]->name(),
                                  "\": ", StdView(packed.status().message())));
     }
     for (const Reader* taker : takers) {
@@ -84,8 +110,8 @@ class Packer {
   }
 
   Allocator& allocator_;
-  std::vector<Value*> constants_;  // in the order of the steps
-  absl::flat_hash_map<const Value*, std::vector<Reader>> readers_;
+  std::vector<Memory> order_;  // of the steps
+  absl::flat_hash_map<Memory, Constant> constants_;
 };
 
 }  // namespace

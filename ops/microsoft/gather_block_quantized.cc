@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // GatherBlockQuantized: rows of a quantised table, decoded as they are gathered.
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "pagefuse/base/parallel.h"
@@ -11,6 +13,7 @@
 #include "pagefuse/ops/kernels/numeric/packed_elements.h"
 #include "pagefuse/ops/microsoft/tensor_values.h"
 #include "pagefuse/ops/onnx/element.h"
+#include "pagefuse/ops/schema/code_lanes.h"
 #include "pagefuse/ops/schema/op_def.h"
 #include "pagefuse/ops/schema/shape_checks.h"
 
@@ -178,10 +181,9 @@ Table TableOf(const KernelArgs& args, const Attributes& a, const float* scales) 
   return t;
 }
 
-absl::Status Run(KernelArgs& args) {
-  PF_ASSIGN_OR_RETURN(const Attributes a, AttributesOf(*args.node));
-  PF_ASSIGN_OR_RETURN(const FloatValues scales, FloatValues::Of(args.input(kScales)));
-  const Table table = TableOf(args, a, scales.data());
+// Every row of y, by decode(first, row): the `inner` elements of the table from `first` on.
+template <typename Decode>
+void GatherRows(const KernelArgs& args, const Table& table, const Decode& decode) {
   const TensorArg& indices = args.input(kIndices);
   const TensorArg& y = args.output(0);
   const int64_t count = indices.size();
@@ -190,10 +192,70 @@ absl::Status Run(KernelArgs& args) {
     for (int64_t i = begin; i < end; ++i) {
       int64_t index = IntAt(indices, i % count);
       if (index < 0) index += table.rows;
-      const int64_t first = (i / count * table.rows + index) * table.inner;
-      for (int64_t e = 0; e < table.inner; ++e) row[e] = table.At(first + e);
+      decode((i / count * table.rows + index) * table.inner, row);
       EncodeFromFloat(y.dtype, row.data(), table.inner, onnx_ops::ElementAt(y, i * table.inner))
           .IgnoreError();  // one of the op's types
+    }
+  });
+}
+
+absl::Status Run(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const Attributes a, AttributesOf(*args.node));
+  PF_ASSIGN_OR_RETURN(const FloatValues scales, FloatValues::Of(args.input(kScales)));
+  const Table table = TableOf(args, a, scales.data());
+  GatherRows(args, table, [&](int64_t first, std::vector<float>& row) {
+    for (int64_t e = 0; e < table.inner; ++e) row[e] = table.At(first + e);
+  });
+  return absl::OkStatus();
+}
+
+// --- a table that a product reads in lanes as well ---
+
+// Rows of bytes, in blocks along them, around the centre.
+absl::Status SupportsLanes(const KernelQuery& query) {
+  const Node& node = *query.node;
+  PF_ASSIGN_OR_RETURN(const Attributes a, AttributesOf(node));
+  PF_RETURN_IF_ERROR(ExpectConstants(node, {kData, kScales}));
+  const Tensor* data = node.input(kData)->initializer();
+  const bool rows = data != nullptr && data->dtype() == DataType::kUint8 && data->rank() == 2 &&
+                    a.gather_axis == 0 && (a.quantize_axis == 1 || a.quantize_axis == -1);
+  if (!rows) return absl::FailedPreconditionError("the table is no constant of rows of bytes");
+  if (a.bits == 2) return absl::FailedPreconditionError("codes of 2 bits are in no lanes");
+  const int64_t codes = data->dims()[1] * 8 / a.bits;
+  if (a.block % 32 != 0 || codes % a.block != 0 || data->dims()[0] == 0) {
+    return absl::FailedPreconditionError(
+        AbslView(StrCat(codes, " codes a row, in blocks of ", a.block, ", are no lanes")));
+  }
+  if (kZeros < node.num_inputs() && node.input(kZeros) != nullptr) {
+    return absl::FailedPreconditionError("zero points are in no lanes");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<KernelState>> PrepareLanes(const PrepareArgs& args) {
+  std::vector<PackedPort> ports =
+      CodeLanePorts(kData, kScales, {.rows = args.constants[kData]->dims()[0]});
+  for (PackedPort& port : ports) port.reads_rows = true;
+  return std::make_unique<PackedConstants>(std::move(ports));
+}
+
+// The table as it was where no product has it packed.
+absl::Status RunLanes(KernelArgs& args) {
+  const auto& state = static_cast<const PackedConstants&>(*args.state);
+  if (state.Find(kData) == nullptr && state.Find(kScales) == nullptr) return Run(args);
+  PF_ASSIGN_OR_RETURN(const Attributes a, AttributesOf(*args.node));
+  PF_ASSIGN_OR_RETURN(const FloatValues scales, FloatValues::Of(args.input(kScales)));
+  const Table table = TableOf(args, a, scales.data());
+  NBitsLanes lanes{.bits = table.bits, .n = table.rows, .k = table.inner, .block = table.block};
+  SetCodeLanes(args, kData, kScales, 0, lanes);
+  GatherRows(args, table, [&](int64_t first, std::vector<float>& row) {
+    const int64_t r = first / table.inner;
+    for (int64_t e = 0; e < table.inner; ++e) {
+      const int code =
+          lanes.codes != nullptr ? lanes.Code(r, e) : table.CodeAt(table.codes, first + e);
+      const float scale = lanes.has_scales() ? lanes.Scale(r, e / table.block)
+                                             : table.scales[r * table.blocks() + e / table.block];
+      row[e] = static_cast<float>(code - table.zero) * scale;
     }
   });
   return absl::OkStatus();
@@ -221,7 +283,12 @@ OpDef GatherBlockQuantizedDef() {
       .Types("T2", {kFloat, kFloat16, kBfloat16})
       .InferShapes(Infer)
       .Validate(Validate)
-      .AddKernel({.name = "reference", .run = Run});
+      .AddKernel({.name = "reference", .run = Run})
+      .AddKernel({.name = "lanes",
+                  .priority = 10,
+                  .supports = SupportsLanes,
+                  .prepare = PrepareLanes,
+                  .run = RunLanes});
 }
 
 }  // namespace pagefuse::microsoft_ops

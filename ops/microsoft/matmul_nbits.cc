@@ -8,11 +8,14 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/tensor/absent_tensor.h"
+#include "pagefuse/ops/kernels/linalg/linear_bf16.h"
 #include "pagefuse/ops/kernels/linalg/nbits_int8.h"
 #include "pagefuse/ops/kernels/numeric/convert.h"
 #include "pagefuse/ops/onnx/element.h"
+#include "pagefuse/ops/schema/code_lanes.h"
 #include "pagefuse/ops/schema/op_def.h"
 #include "pagefuse/ops/schema/shape_checks.h"
+#include "pagefuse/ops/schema/token_rows.h"
 
 namespace pagefuse::microsoft_ops {
 namespace {
@@ -83,6 +86,7 @@ absl::Status SupportsBlocks(const KernelQuery& query) {
 absl::Status SupportsRounded(const KernelQuery& query) {
   PF_ASSIGN_OR_RETURN(const NBitsSizes s, NBitsSizes::Of(*query.node));
   PF_RETURN_IF_ERROR(HasGroupsInOrder(*query.node, s));
+  PF_RETURN_IF_ERROR(ExpectConstants(*query.node, {kB, kScales, kZeros}));
   return SupportsInt8(*query.node, s);
 }
 
@@ -109,11 +113,7 @@ class NBitsState : public KernelState {
  public:
   NBitsPrecision precision = NBitsPrecision::kFloat32;
   Tensor scales, zeros;
-  std::vector<Float16> half_scales;
-  int64_t packed_bytes() const override {
-    return scales.byte_size() + zeros.byte_size() +
-           static_cast<int64_t>(half_scales.size() * sizeof(Float16));
-  }
+  int64_t packed_bytes() const override { return scales.byte_size() + zeros.byte_size(); }
 };
 
 absl::StatusOr<Tensor> FloatCopy(const Tensor* tensor, Allocator& allocator) {
@@ -140,12 +140,48 @@ absl::StatusOr<std::unique_ptr<KernelState>> Prepare(const PrepareArgs& args) {
   return state;
 }
 
-// The same for products with x rounded to int8.
-absl::StatusOr<std::unique_ptr<KernelState>> PrepareInt8(const PrepareArgs& args) {
-  PF_ASSIGN_OR_RETURN(std::unique_ptr<KernelState> prepared, Prepare(args));
-  auto& state = static_cast<NBitsState&>(*prepared);
-  PF_ASSIGN_OR_RETURN(state.half_scales, ConstantHalfScales(args.constants[kScales]));
-  return prepared;
+// Of the kernel that reads lanes: zero points are packed here, as rows of codes have padding.
+class LaneState : public PackedConstants {
+ public:
+  using PackedConstants::PackedConstants;
+  std::vector<uint8_t> zero_codes;
+  std::vector<float> zeros;
+  bool rows_are_tokens = false;
+  int64_t packed_bytes() const override {
+    return PackedConstants::packed_bytes() +
+           static_cast<int64_t>(zero_codes.size() + zeros.size() * sizeof(float));
+  }
+
+  absl::Status PackZeros(const Tensor& constant, const NBitsSizes& s) {
+    const LaneRows rows{.n = s.n, .each = s.blocks()};
+    if (constant.dtype() != DataType::kUint8) {
+      std::vector<float> numbers(static_cast<size_t>(constant.size()));
+      PF_RETURN_IF_ERROR(
+          DecodeToFloat(constant.dtype(), constant.data(), constant.size(), numbers.data()));
+      zeros.resize(static_cast<size_t>(rows.lane_size()));
+      PackLanes(numbers.data(), rows, zeros.data());
+      return absl::OkStatus();
+    }
+    NBitsWeight w = s.Weight(nullptr, {});
+    w.zero_codes = static_cast<const uint8_t*>(constant.data());
+    std::vector<uint8_t> bytes(static_cast<size_t>(s.n * s.blocks()));
+    for (int64_t i = 0; i < s.n * s.blocks(); ++i) {
+      bytes[i] = static_cast<uint8_t>(w.Zero(i / s.blocks(), i % s.blocks()));
+    }
+    zero_codes.resize(static_cast<size_t>(rows.lane_size()));
+    PackLanes(bytes.data(), rows, zero_codes.data());
+    return absl::OkStatus();
+  }
+};
+
+absl::StatusOr<std::unique_ptr<KernelState>> PrepareLanes(const PrepareArgs& args) {
+  PF_ASSIGN_OR_RETURN(const NBitsSizes s, NBitsSizes::Of(*args.query.node));
+  auto state = std::make_unique<LaneState>(CodeLanePorts(kB, kScales, {.rows = s.n}));
+  state->rows_are_tokens = RowsAreTokens(args.query, kA);
+  const bool has_zeros =
+      static_cast<int>(args.constants.size()) > kZeros && args.constants[kZeros] != nullptr;
+  if (has_zeros) PF_RETURN_IF_ERROR(state->PackZeros(*args.constants[kZeros], s));
+  return state;
 }
 
 TensorArg Converted(const Tensor& copy, const TensorArg& original) {
@@ -153,42 +189,60 @@ TensorArg Converted(const Tensor& copy, const TensorArg& original) {
   return {copy.dtype(), copy.dims(), const_cast<void*>(copy.data())};
 }
 
-// y = x * W^T, in float.
-absl::Status FloatProduct(const RowsView& x, const NBitsWeight& w, const KernelArgs& args,
-                          const OutputView& y) {
-  const auto& state = static_cast<const NBitsState&>(*args.state);
-  void* scratch = args.scratch->Get(NBitsScratchBytes(x.m, w));
-  return LinearNBits(x, w, state.precision, scratch, y);
-}
+// What products have of a call, beside W.
+struct ProductCall {
+  NBitsSizes sizes;
+  FloatValues x, bias;
+  float* y = nullptr;
 
-// The same with x rounded to int8.
-absl::Status Int8Product(const RowsView& x, const NBitsWeight& w, const KernelArgs& args,
-                         const OutputView& y) {
-  LinearNBitsInt8(x, w, args.scratch->Get(NBitsInt8ScratchBytes(x.m, w)), y);
-  return absl::OkStatus();
-}
+  static absl::StatusOr<ProductCall> Of(const KernelArgs& args) {
+    ProductCall call;
+    PF_ASSIGN_OR_RETURN(call.sizes, NBitsSizes::Of(*args.node));
+    PF_ASSIGN_OR_RETURN(call.x, FloatValues::Of(args.input(kA)));
+    PF_ASSIGN_OR_RETURN(call.bias, FloatValues::Of(args.input(kBias)));
+    call.y = FloatsOf(args, args.output(0), 1);
+    return call;
+  }
+  RowsView rows() const { return {x.data(), x.size() / sizes.k, sizes.k}; }
+  OutputView out() const { return {y, sizes.n}; }
+  // What is left to do behind the product.
+  absl::Status Finish(const TensorArg& output) const {
+    for (int64_t r = 0; bias.present() && r < rows().m; ++r) {
+      for (int64_t n = 0; n < sizes.n; ++n) y[r * sizes.n + n] += bias.data()[n];
+    }
+    return StoreFloats(y, output);
+  }
+};
 
-using Product = absl::Status (*)(const RowsView&, const NBitsWeight&, const KernelArgs&,
-                                 const OutputView&);
-
-absl::Status Run(KernelArgs& args, Product product) {
-  PF_ASSIGN_OR_RETURN(const NBitsSizes s, NBitsSizes::Of(*args.node));
+// In float.
+absl::Status RunFloats(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const ProductCall call, ProductCall::Of(args));
   const auto& state = static_cast<const NBitsState&>(*args.state);
   PF_ASSIGN_OR_RETURN(const NBitsParameters parameters,
                       NBitsParameters::Of(Converted(state.scales, args.input(kScales)),
                                           Converted(state.zeros, args.input(kZeros))));
-  PF_ASSIGN_OR_RETURN(const FloatValues x, FloatValues::Of(args.input(kA)));
-  PF_ASSIGN_OR_RETURN(const FloatValues bias, FloatValues::Of(args.input(kBias)));
-  NBitsWeight w = s.Weight(args.input(kB).as<uint8_t>(), parameters);
-  if (!state.half_scales.empty()) w.half_scales = state.half_scales.data();
-  const TensorArg& output = args.output(0);
-  const int64_t rows = x.size() / s.k;
-  float* y = FloatsOf(args, output, 1);
-  PF_RETURN_IF_ERROR(product({x.data(), rows, s.k}, w, args, {y, s.n}));
-  for (int64_t r = 0; bias.present() && r < rows; ++r) {
-    for (int64_t n = 0; n < s.n; ++n) y[r * s.n + n] += bias.data()[n];
-  }
-  return StoreFloats(y, output);
+  const NBitsWeight w = call.sizes.Weight(args.input(kB).as<uint8_t>(), parameters);
+  void* scratch = args.scratch->Get(NBitsScratchBytes(call.rows().m, w));
+  PF_RETURN_IF_ERROR(LinearNBits(call.rows(), w, state.precision, scratch, call.out()));
+  return call.Finish(args.output(0));
+}
+
+// With x rounded to int8.
+absl::Status RunLanes(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const ProductCall call, ProductCall::Of(args));
+  const auto& state = static_cast<const LaneState&>(*args.state);
+  NBitsLanes w = call.sizes.Lanes(args, kB, kScales);
+  if (!state.zero_codes.empty()) w.zero_codes = state.zero_codes.data();
+  if (!state.zeros.empty()) w.zeros = state.zeros.data();
+  ByTokenRows(args, state.rows_are_tokens, call.rows(), call.out(),
+              [&](const RowsView& x, const OutputView& y, bool read) {
+                if (read) {
+                  LinearCodesBf16(x, w, args.scratch->Get(LinearBf16ScratchBytes(x.m, w.k)), y);
+                } else {
+                  LinearNBitsInt8(x, w, args.scratch->Get(NBitsInt8ScratchBytes(x.m, w)), y);
+                }
+              });
+  return call.Finish(args.output(0));
 }
 
 }  // namespace
@@ -203,14 +257,6 @@ absl::StatusOr<NBitsParameters> NBitsParameters::Of(const TensorArg& scales,
     PF_ASSIGN_OR_RETURN(parameters.zeros, FloatValues::Of(zeros));
   }
   return parameters;
-}
-
-absl::StatusOr<std::vector<Float16>> ConstantHalfScales(const Tensor* scales) {
-  if (scales == nullptr) return std::vector<Float16>();
-  PF_ASSIGN_OR_RETURN(
-      const FloatValues values,
-      FloatValues::Of({scales->dtype(), scales->dims(), const_cast<void*>(scales->data())}));
-  return HalfScales(values.data(), values.size());
 }
 
 absl::StatusOr<NBitsSizes> NBitsSizes::Of(const Node& node) {
@@ -252,6 +298,12 @@ NBitsWeight NBitsSizes::Weight(const uint8_t* codes, const NBitsParameters& para
   w.zero_codes = parameters.zero_codes;
   w.zero_row_bytes = zero_row_bytes();
   w.zeros = parameters.zeros.present() ? parameters.zeros.data() : nullptr;
+  return w;
+}
+
+NBitsLanes NBitsSizes::Lanes(const KernelArgs& args, int codes, int scales, int64_t matrix) const {
+  NBitsLanes w{.bits = static_cast<int>(bits), .n = n, .k = k, .block = block};
+  SetCodeLanes(args, codes, scales, matrix, w);
   return w;
 }
 
@@ -343,12 +395,12 @@ OpDef MatMulNBitsDef() {
                   .priority = 10,
                   .supports = SupportsBlocks,
                   .prepare = Prepare,
-                  .run = [](KernelArgs& args) { return Run(args, FloatProduct); }})
+                  .run = RunFloats})
       .AddKernel({.name = "int8",
                   .priority = 20,
                   .supports = SupportsRounded,
-                  .prepare = PrepareInt8,
-                  .run = [](KernelArgs& args) { return Run(args, Int8Product); }});
+                  .prepare = PrepareLanes,
+                  .run = RunLanes});
 }
 
 }  // namespace pagefuse::microsoft_ops

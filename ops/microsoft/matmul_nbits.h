@@ -11,7 +11,9 @@
 #include "absl/status/statusor.h"
 
 #include "pagefuse/ops/kernels/linalg/nbits.h"
+#include "pagefuse/ops/kernels/linalg/nbits_lanes.h"
 #include "pagefuse/ops/microsoft/tensor_values.h"
+#include "pagefuse/ops/schema/kernel.h"
 #include "pagefuse/ops/schema/shape_context.h"
 
 namespace pagefuse::microsoft_ops {
@@ -29,9 +31,6 @@ struct NBitsParameters {
   static absl::StatusOr<NBitsParameters> Of(const TensorArg& scales, const TensorArg& zeros);
 };
 
-// HalfScales of constant scales of any float type; nothing of others.
-absl::StatusOr<std::vector<Float16>> ConstantHalfScales(const Tensor* scales);
-
 // What the attributes K, N, bits and block_size say.
 struct NBitsSizes {
   int64_t k = 0, n = 0, bits = 4, block = 0;
@@ -45,6 +44,9 @@ struct NBitsSizes {
   int64_t zero_row_bytes() const { return (blocks() * bits + 7) / 8; }
   // A weight of these sizes; the memory is that of the arguments.
   NBitsWeight Weight(const uint8_t* codes, const NBitsParameters& parameters) const;
+  // The same in lanes, without zero points, of a call whose kernel has the ports `codes` and `scales`
+  // packed (ops/schema/code_lanes.h): matrix `matrix` of them.
+  NBitsLanes Lanes(const KernelArgs& args, int codes, int scales, int64_t matrix = 0) const;
 };
 
 // InvalidArgument unless input `i` is absent, of unknown shape, or has `count` elements.

@@ -8,7 +8,7 @@
 namespace pagefuse {
 namespace {
 
-absl::StatusOr<Tensor> PackBlocks(Tensor rows, Allocator& allocator) {
+absl::StatusOr<Tensor> PackBlocks(Tensor rows, const PackedMatrices&, Allocator& allocator) {
   const int64_t k = rows.dims().back(), n = rows.dims()[rows.rank() - 2];
   const PackedBf16::Rows matrices{.words = static_cast<const uint16_t*>(rows.data()),
                                   .count = rows.size() / (n * k),

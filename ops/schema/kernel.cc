@@ -25,6 +25,21 @@ int64_t TensorArg::block_bytes() const {
   return elements * BitWidth(dtype) / 8;
 }
 
+TokenRows TokenRows::Of(const int32_t* query_start_loc, int64_t sequences) {
+  TokenRows rows;
+  for (int64_t b = 0; b < sequences; ++b) {
+    const int64_t begin = query_start_loc[b], end = query_start_loc[b + 1];
+    if (begin >= end) continue;
+    const bool read = end - begin > 1;
+    if (!rows.runs.empty() && rows.runs.back().read == read) {
+      rows.runs.back().end = end;
+    } else {
+      rows.runs.push_back({begin, end, read});
+    }
+  }
+  return rows;
+}
+
 const TensorArg& KernelArgs::input(int i) const {
   static const TensorArg kAbsent;
   return i < static_cast<int>(inputs.size()) ? inputs[i] : kAbsent;

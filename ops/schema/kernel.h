@@ -55,6 +55,21 @@ class KernelState {
   virtual int64_t packed_bytes() const { return 0; }
 };
 
+// Which tokens of an engine's step are read and which written (docs/engine.md): runs of rows one behind
+// the other, read where their sequence has more than one new token. A kernel may compute these and
+// those by different arithmetic, as long as each has its own whatever else is in the step.
+struct TokenRows {
+  struct Run {
+    int64_t begin = 0, end = 0;
+    bool read = false;
+  };
+  std::vector<Run> runs;
+
+  int64_t count() const { return runs.empty() ? 0 : runs.back().end; }
+  // From where sequences begin among the tokens, [B + 1].
+  static TokenRows Of(const int32_t* query_start_loc, int64_t sequences);
+};
+
 // Arguments of one kernel call. Outputs have the inferred shapes and are allocated; contents
 // unspecified. An output that aliases an input (KV caches) has the same data pointer; an in-place
 // output may have.
@@ -65,6 +80,7 @@ struct KernelArgs {
   std::vector<TensorArg> outputs;
   KernelState* state = nullptr;
   Scratch* scratch = nullptr;
+  const TokenRows* tokens = nullptr;  // of the step; null where there is none
 
   // An absent tensor for indices past the end.
   const TensorArg& input(int i) const;

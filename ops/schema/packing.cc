@@ -35,8 +35,8 @@ absl::Status PackedCopies::GiveTo(KernelState* state, const Node& node) {
     if (port.reads_rows) continue;
     Tensor& copy = copies_[{port.port, port.packing}];
     if (!copy.defined()) {
-      PF_ASSIGN_OR_RETURN(
-          copy, port.packing->pack(*node.input(port.port)->initializer(), HostAllocator()));
+      PF_ASSIGN_OR_RETURN(copy, port.packing->pack(*node.input(port.port)->initializer(),
+                                                   port.matrices, HostAllocator()));
     }
     packed->Give(port.port, copy, /*is_copy=*/true);
   }

@@ -18,12 +18,18 @@
 
 namespace pagefuse {
 
+// The matrices of a constant, one behind the other, where an order needs more than its shape tells.
+struct PackedMatrices {
+  int64_t count = 1, rows = 0;  // rows of each
+};
+
 struct Packing {
   std::string_view name;
   // The constant in that order in memory of `allocator`, on the threads of the call. It takes the
   // tensor over: the host's memory that nobody else holds is used again where the order allows it,
   // pages of a mapped file go back as they are read. ResourceExhausted if there is no memory.
-  absl::StatusOr<Tensor> (*pack)(Tensor constant, Allocator& allocator);
+  absl::StatusOr<Tensor> (*pack)(Tensor constant, const PackedMatrices& matrices,
+                                 Allocator& allocator);
 };
 
 // An input whose constant a kernel reads packed.
@@ -32,11 +38,12 @@ struct PackedPort {
   const Packing* packing = nullptr;
   // It reads rows as well, and takes what another node's kernel needs packed: memory holds one copy.
   bool reads_rows = false;
+  PackedMatrices matrices = {};
 };
 
 // The state of a kernel with such inputs. `prepare` says which they are; whoever calls it then gives
 // them: a session from what the graph held (runtime/pack_constants.h), others by PackedCopies.
-class PackedConstants final : public KernelState {
+class PackedConstants : public KernelState {
  public:
   explicit PackedConstants(std::vector<PackedPort> ports) : ports_(std::move(ports)) {}
   // Kernel::prepare for those of the ports that are constants.

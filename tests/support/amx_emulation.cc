@@ -195,22 +195,9 @@ bool ShapesFit(const Instruction& in) {
          config.row_bytes[in.reg] == config.row_bytes[in.vvvv];
 }
 
-// The same of signed bytes, four in a column.
-void MultiplySignedBytes(const Instruction& in) {
-  const Config& config = unit.config;
-  for (int r = 0; r < config.rows[in.reg]; ++r) {
-    const auto* a = reinterpret_cast<const int8_t*>(unit.tiles[in.rm].rows[r]);
-    auto* c = reinterpret_cast<int32_t*>(unit.tiles[in.reg].rows[r]);
-    for (int k = 0; k < config.rows[in.vvvv]; ++k) {
-      const auto* b = reinterpret_cast<const int8_t*>(unit.tiles[in.vvvv].rows[k]);
-      for (int i = 0; i < config.row_bytes[in.reg]; ++i) c[i / 4] += a[4 * k + i % 4] * b[i];
-    }
-  }
-}
-
 bool Execute(const Instruction& in) {
   enum Prefix { kNone, k66, kF3, kF2 };
-  constexpr uint8_t kConfig = 0x49, kMove = 0x4B, kDot = 0x5C, kByteDot = 0x5E;
+  constexpr uint8_t kConfig = 0x49, kMove = 0x4B, kDot = 0x5C;
   if (in.opcode == kConfig && in.prefix == kNone) {
     if (in.is_memory) return LoadConfig(in);
     unit = {};  // tilerelease
@@ -228,10 +215,6 @@ bool Execute(const Instruction& in) {
   if (in.is_memory || !ShapesFit(in)) return false;
   if (in.opcode == kDot && in.prefix == kF3) {
     MultiplyBf16(in);
-    return true;
-  }
-  if (in.opcode == kByteDot && in.prefix == kF2) {
-    MultiplySignedBytes(in);
     return true;
   }
   return false;

@@ -40,7 +40,6 @@ bool HasAvx512() {
 // Bits of cpuid that tell of AMX.
 constexpr uint32_t kAmxBf16 = 1u << 22;
 constexpr uint32_t kAmxTile = 1u << 24;
-constexpr uint32_t kAmxInt8 = 1u << 25;
 
 bool CpuidHas(uint32_t bits) {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
@@ -48,13 +47,11 @@ bool CpuidHas(uint32_t bits) {
 }
 
 bool DetectAmxBf16() { return CpuidHas(kAmxBf16 | kAmxTile) && HasAvx512() && RequestTileState(); }
-bool DetectAmxInt8() { return CpuidHas(kAmxInt8); }
 
 #else
 
 bool HasAvx512() { return false; }
 bool DetectAmxBf16() { return false; }
-bool DetectAmxInt8() { return false; }
 
 #endif
 
@@ -68,11 +65,6 @@ Bf16Unit Capped(Bf16Unit most) {
 }  // namespace
 
 Bf16Unit BestBf16Unit() { return Capped(limit); }
-
-bool HasAmxInt8() {
-  static const bool kHasInt8 = DetectAmxInt8();
-  return HasAmxBf16() && (kHasInt8 || emulates_amx);
-}
 
 bool HasFastBf16Dots() { return HasBf16Dots() && Capped(Bf16Unit::kAmx) != Bf16Unit::kAmx; }
 

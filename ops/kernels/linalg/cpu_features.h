@@ -19,9 +19,6 @@ Bf16Unit BestBf16Unit();
 inline bool HasAmxBf16() { return BestBf16Unit() == Bf16Unit::kAmx; }
 inline bool HasBf16Tiles() { return BestBf16Unit() != Bf16Unit::kNone; }
 
-// True if there is AMX-INT8 beside AMX-BF16. Thread-safe.
-bool HasAmxInt8();
-
 // True if there is AVX512-BF16, whatever is beside it. Thread-safe.
 bool HasBf16Dots();
 

@@ -7,6 +7,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ops/kernels/linalg/bf16_tiles.h"
 #include "pagefuse/ops/kernels/linalg/cpu_features.h"
+#include "pagefuse/ops/kernels/linalg/lanes_bf16.h"
 #include "pagefuse/ops/kernels/linalg/linear_bf16_kernels.h"
 #include "pagefuse/ops/kernels/linalg/pack_hwy.h"
 
@@ -15,8 +16,8 @@ namespace {
 
 int64_t RowBlocks(int64_t k) { return (k + PackedBf16::kBlockRows - 1) / PackedBf16::kBlockRows; }
 
-void RunTiles(const RowsView& x, const Bf16Product& product, uint16_t* tiles) {
-  const int64_t k = product.weight->k();
+// Rows of x as tiles, k_blocks blocks of a tile row one behind the other; returns what is behind them.
+uint16_t* PackRows(const RowsView& x, int64_t k, uint16_t* tiles) {
   const int64_t tile_row_words = RowBlocks(k) * PackedBf16::kBlockWords;
   const int64_t tile_rows = (x.m + kTileRows - 1) / kTileRows;
   ParallelFor(tile_rows, kTileRows * k * 6, [&](int64_t begin, int64_t end) {
@@ -25,7 +26,13 @@ void RunTiles(const RowsView& x, const Bf16Product& product, uint16_t* tiles) {
       PackTileRows(x, k, t * kTileRows, rows, tiles + t * tile_row_words);
     }
   });
-  if (HasAmxBf16()) return Bf16ProductAmx(product, tiles, tiles + tile_rows * tile_row_words);
+  return tiles + tile_rows * tile_row_words;
+}
+
+void RunTiles(const RowsView& x, const Bf16Product& product, void* scratch) {
+  auto* tiles = static_cast<uint16_t*>(scratch);
+  uint16_t* behind = PackRows(x, product.weight->k(), tiles);
+  if (HasAmxBf16()) return Bf16ProductAmx(product, tiles, behind);
   Bf16ProductAvx512(product, tiles);
 }
 
@@ -38,16 +45,35 @@ void RunHwy(const RowsView& x, const Bf16Product& product, float* rows) {
   Bf16ProductHwy(product, rows);
 }
 
-void Run(const RowsView& x, const Bf16Product& product, void* scratch) {
-  if (product.m == 0 || product.weight->n() == 0) return;
-  if (HasBf16Tiles()) {
-    RunTiles(x, product, static_cast<uint16_t*>(scratch));
-    return;
-  }
+void Run(const RowsView& x, const Bf16Source& weight, const Gate& gate, void* scratch,
+         const OutputView& y) {
+  if (x.m == 0 || weight.n() == 0) return;
+  const Bf16Product product{&weight, x.m, gate, y};
+  if (HasBf16Tiles()) return RunTiles(x, product, scratch);
   RunHwy(x, product, static_cast<float*>(scratch));
 }
 
 }  // namespace
+
+const uint16_t* Bf16Source::Blocks(int64_t column_block, int64_t k, int64_t count,
+                                   uint16_t* memory) const {
+  if (!decodes()) return blocks_->column_block(column_block) + k * kTileWords;
+  DecodeToBf16Blocks(CodesOf(column_block), column_block / (gated_ ? 2 : 1), k, count, memory);
+  return memory;
+}
+
+std::span<const std::byte> Bf16Source::Read(int64_t column_block, int64_t k, int64_t count) const {
+  if (!decodes()) {
+    const uint16_t* words = blocks_->column_block(column_block) + k * kTileWords;
+    return std::as_bytes(std::span(words, static_cast<size_t>(count * kTileWords)));
+  }
+  const NBitsLanes& w = CodesOf(column_block);
+  const uint32_t* words =
+      w.codes + NBitsLanes::At(column_block / (gated_ ? 2 : 1), w.words(), k * w.bits);
+  return std::as_bytes(std::span(words, static_cast<size_t>(count * w.bits * NBitsLanes::kLanes)));
+}
+
+bool ReadsCodesAsBf16() { return HasAmxBf16(); }
 
 size_t LinearBf16ScratchBytes(int64_t m, int64_t k) {
   const int64_t padded_k = RowBlocks(k) * PackedBf16::kBlockRows;
@@ -58,13 +84,22 @@ size_t LinearBf16ScratchBytes(int64_t m, int64_t k) {
 
 void LinearBf16(const RowsView& x, const PackedBf16& w, void* scratch, const OutputView& y) {
   PF_CHECK(!w.gated());
-  Run(x, {.weight = &w, .m = x.m, .gate = Activation::kSilu, .y = y}, scratch);
+  Run(x, Bf16Source(w), Activation::kSilu, scratch, y);
 }
 
 void GatedLinearBf16(const RowsView& x, const PackedBf16& w, const Gate& gate, void* scratch,
                      const OutputView& y) {
   PF_CHECK(w.gated());
-  Run(x, {.weight = &w, .m = x.m, .gate = gate, .y = y}, scratch);
+  Run(x, Bf16Source(w), gate, scratch, y);
+}
+
+void LinearCodesBf16(const RowsView& x, const NBitsLanes& w, void* scratch, const OutputView& y) {
+  Run(x, Bf16Source(w), Activation::kSilu, scratch, y);
+}
+
+void GatedLinearCodesBf16(const RowsView& x, const NBitsLanes& gate, const NBitsLanes& up,
+                          const Gate& by, void* scratch, const OutputView& y) {
+  Run(x, Bf16Source(gate, &up), by, scratch, y);
 }
 
 }  // namespace pagefuse

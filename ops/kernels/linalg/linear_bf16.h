@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "pagefuse/ops/kernels/linalg/activation.h"
+#include "pagefuse/ops/kernels/linalg/nbits_lanes.h"
 #include "pagefuse/ops/kernels/linalg/packed_bf16.h"
 
 namespace pagefuse {
@@ -30,5 +31,13 @@ void LinearBf16(const RowsView& x, const PackedBf16& w, void* scratch, const Out
 // y [m, n] = activation(x * gate) * (x * up), cut off as `gate` says, for a gated `w`. The products stay in cache.
 void GatedLinearBf16(const RowsView& x, const PackedBf16& w, const Gate& gate, void* scratch,
                      const OutputView& y);
+
+// The same with codes, decoded and rounded to bfloat16 a panel at a time: what is added to y is that
+// of AMX above. `w.block` is a multiple of 32. Needs ReadsCodesAsBf16(), where this is faster than
+// products of integers (nbits_int8.h) of many rows; `scratch` has LinearBf16ScratchBytes(m, k) bytes.
+bool ReadsCodesAsBf16();
+void LinearCodesBf16(const RowsView& x, const NBitsLanes& w, void* scratch, const OutputView& y);
+void GatedLinearCodesBf16(const RowsView& x, const NBitsLanes& gate, const NBitsLanes& up,
+                          const Gate& by, void* scratch, const OutputView& y);
 
 }  // namespace pagefuse

@@ -68,7 +68,7 @@ PF_AVX512_BF16 void Run(const Step& step) {
 // Column blocks [first, first + kStepBlocks) of y, tile rows [begin, end).
 void StepOfRows(const Bf16Product& product, const uint16_t* tiles, int64_t first, int64_t begin,
                 int64_t end) {
-  const PackedBf16& w = *product.weight;
+  const Bf16Source& w = *product.weight;
   alignas(64) float sums[kStepBlocks][kTileFloats];
   const int64_t count = std::min(kStepBlocks, w.column_blocks() - first);
   Step step{.rows = nullptr,

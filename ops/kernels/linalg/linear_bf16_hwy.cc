@@ -96,7 +96,7 @@ void Rows(int64_t rows, const float* x, int64_t stride, const uint16_t* words, i
 
 // All rows by one group: a column block, or a gate and an up block.
 void Group(const Bf16Product& product, const float* x, int64_t group) {
-  const PackedBf16& w = *product.weight;
+  const Bf16Source& w = *product.weight;
   const int64_t stride = w.k_blocks() * kBlockRows;
   const int64_t matrices = w.gated() ? 2 : 1;
   const int64_t columns = std::min(kBlockColumns, w.n() - group * kBlockColumns);
@@ -118,9 +118,11 @@ void Group(const Bf16Product& product, const float* x, int64_t group) {
 }
 
 void Product(const Bf16Product& product, const float* x) {
-  const int64_t groups = (product.weight->n() + kBlockColumns - 1) / kBlockColumns;
+  const Bf16Source& w = *product.weight;
+  const int64_t groups = (w.n() + kBlockColumns - 1) / kBlockColumns;
+  constexpr int64_t kBlockBytes = PackedBf16::kBlockWords * sizeof(uint16_t);
   const int64_t bytes =
-      static_cast<int64_t>(product.weight->byte_size()) / groups * (1 + product.m / kMaxRows);
+      w.k_blocks() * (w.gated() ? 2 : 1) * kBlockBytes * (1 + product.m / kMaxRows);
   ParallelFor(groups, bytes, [&](int64_t begin, int64_t end) {
     for (int64_t group = begin; group < end; ++group) Group(product, x, group);
   });

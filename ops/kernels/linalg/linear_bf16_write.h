@@ -23,7 +23,7 @@ struct TileTarget {
 
 PF_AVX512 inline void WriteTiles(const Bf16Product& product, const TileTarget& target,
                                  float (*tiles)[kTileFloats]) {
-  const PackedBf16& w = *product.weight;
+  const Bf16Source& w = *product.weight;
   const int64_t step = w.gated() ? 2 : 1;
   for (int64_t c = 0; c < target.count; c += step) {
     const int64_t column = (target.block + c) / step * kTileColumns;

@@ -26,9 +26,6 @@ struct NBitsWeight {
   const uint8_t* codes = nullptr;
   int64_t row_bytes = 0;
   const float* scales = nullptr;  // [n, blocks]
-  // The scales once more as float16, or null: products of few rows, which wait for what they read of
-  // W, read these. See HalfScales.
-  const Float16* half_scales = nullptr;
   // Zero points: codes packed as the weight's, rows zero_row_bytes apart; or floats [n, blocks]; or
   // neither, and then 2^(bits - 1).
   const uint8_t* zero_codes = nullptr;

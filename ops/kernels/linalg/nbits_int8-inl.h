@@ -14,7 +14,6 @@
 #include "hwy/highway.h"
 
 #include "pagefuse/ops/kernels/linalg/nbits_int8_hwy.h"
-#include "pagefuse/ops/kernels/numeric/fold_lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {
@@ -33,9 +32,9 @@ using VU8 = hn::Vec<DU8>;
 constexpr int64_t kLanes = hn::MaxLanes(DF());
 constexpr int64_t kVectorBytes = 4 * kLanes;
 
-// Products<bits>: how sums of products of whole codes become a lane for each row of W. Of(bytes) is
-// once for each vector of codes, Add(sum, codes, x) for each of x's; a sum of four rows of W is folded
-// with Fold, and becomes int32 in Finish. Where kCentred, codes count from their centre.
+// Products<bits>: how sums of products of whole codes are made, a lane for each row of W. Of(bytes) is
+// once for each vector of codes, Add(sum, codes, x) for each of x's. Begin(start) and Finish(sum, start)
+// make the sum of a block, less what the centre of codes adds to it: int32.
 #if HWY_ARCH_X86 && HWY_TARGET > HWY_AVX3
 HWY_INLINE V32 AddPairs(V32 a, V32 b) {
   const hn::Repartition<int16_t, DF> d16;
@@ -57,19 +56,18 @@ HWY_INLINE V32 WidenPairs(V32 sums) {
 }
 
 // Lanes are pairs of int16: of 4-bit codes 16 products fit, 15 * 127 * 16 < 2^15, which are those of a
-// vector's low and high halves of bytes, folded twice, and what a lane of a tile has of a block.
+// block has for a lane.
 struct NibbleProducts {
   using Codes = VU8;
-  struct Fold {
-    HWY_INLINE V32 operator()(V32 a, V32 b) const { return AddPairs(a, b); }
-  };
-  static constexpr bool kCentred = false;
 
   static HWY_INLINE Codes Of(VU8 codes) { return codes; }
+  static HWY_INLINE V32 Begin(int32_t /*start*/) { return hn::Zero(D32()); }
   static HWY_INLINE V32 Add(V32 sum, const Codes& codes, V8 x) {
     return AddPairs(sum, MultiplyPairs(codes, x));
   }
-  static HWY_INLINE V32 Finish(V32 sum) { return WidenPairs(sum); }
+  static HWY_INLINE V32 Finish(V32 sum, int32_t start) {
+    return hn::Add(WidenPairs(sum), hn::Set(D32(), start));
+  }
 };
 
 // Signs of centred codes go to x: 128 * 127 * 2 is int16, and x has no -128.
@@ -78,8 +76,6 @@ struct ByteProducts {
     VU8 magnitudes;
     V8 signed_codes;
   };
-  using Fold = LaneSum;
-  static constexpr bool kCentred = true;
 
   static HWY_INLINE Codes Of(VU8 codes) {
     const V8 centred = hn::BitCast(D8(), hn::Xor(codes, hn::Set(DU8(), 0x80)));
@@ -93,7 +89,8 @@ struct ByteProducts {
 #endif
     return hn::Add(sum, WidenPairs(MultiplyPairs(codes.magnitudes, turned)));
   }
-  static HWY_INLINE V32 Finish(V32 sum) { return sum; }
+  static HWY_INLINE V32 Begin(int32_t /*start*/) { return hn::Zero(D32()); }
+  static HWY_INLINE V32 Finish(V32 sum, int32_t /*start*/) { return sum; }  // codes are centred
 };
 
 template <int kBits>
@@ -137,50 +134,35 @@ HWY_INLINE V32 AddQuads(V32 sums, VU8 codes, V8 x) {
 template <int kBits>
 struct WideProducts {
   using Codes = VU8;
-  using Fold = LaneSum;
-  static constexpr bool kCentred = false;
 
   static HWY_INLINE Codes Of(VU8 codes) { return codes; }
+  static HWY_INLINE V32 Begin(int32_t start) { return hn::Set(D32(), start); }
   static HWY_INLINE V32 Add(V32 sum, const Codes& codes, V8 x) {
     return AddQuads<kBits>(sum, codes, x);
   }
-  static HWY_INLINE V32 Finish(V32 sum) { return sum; }
+  static HWY_INLINE V32 Finish(V32 sum, int32_t /*start*/) { return sum; }
 };
 
 template <int kBits>
 using Products = WideProducts<kBits>;
 #endif
 
-// Where the integers of x lie for the codes from byte `at` of a chunk on (Int8Rows); those of the
-// high halves are 64 bytes behind those of the low ones.
-template <int kBits>
-HWY_INLINE int64_t PlaceInX(int64_t at) {
-  return kBits == 4 ? at + at / 64 * 64 : at;
+// Codes in the low and in the high half of each byte.
+HWY_INLINE VU8 LowCodes(VU8 bytes) { return hn::And(bytes, hn::Set(DU8(), 0x0F)); }
+HWY_INLINE VU8 HighCodes(VU8 bytes) {
+  const hn::Repartition<uint16_t, DF> d16;
+  return LowCodes(hn::BitCast(DU8(), hn::ShiftRight<4>(hn::BitCast(d16, bytes))));
 }
-
-// What a product has of W, beside its codes.
-struct WeightShape {
-  int64_t row_bytes;
-  int64_t x_blocks;  // of 32 elements
-  int64_t blocks;    // of scales
-  int shift;         // x's blocks in one of W's, as a power of two
-};
 
 // What codes count from where nothing else is said.
 template <int kBits>
-constexpr float Centre() {
-  return kBits == 4 ? 8.0f : 128.0f;
-}
-HWY_INLINE bool IsCentred(const NBitsWeight& w) {
-  return w.zeros == nullptr && w.zero_codes == nullptr;
+constexpr int32_t Centre() {
+  return kBits == 4 ? 8 : 128;
 }
 
-HWY_INLINE WeightShape ShapeOf(const NBitsWeight& w) {
-  const int64_t x_in_w = w.block / kInt8Block;
-  return {.row_bytes = w.blocks() * w.block * w.bits / 8,
-          .x_blocks = w.blocks() * x_in_w,
-          .blocks = w.blocks(),
-          .shift = std::countr_zero(static_cast<uint64_t>(x_in_w))};
+// Blocks of x in one of W, as a power of two.
+HWY_INLINE int BlocksShift(int64_t weight_block) {
+  return std::countr_zero(static_cast<uint64_t>(weight_block / kInt8Block));
 }
 
 }  // namespace HWY_NAMESPACE

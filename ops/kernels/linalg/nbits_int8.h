@@ -7,7 +7,7 @@
 
 #include "pagefuse/ops/kernels/linalg/activation.h"
 #include "pagefuse/ops/kernels/linalg/matrix.h"
-#include "pagefuse/ops/kernels/linalg/nbits.h"
+#include "pagefuse/ops/kernels/linalg/nbits_lanes.h"
 
 namespace pagefuse {
 
@@ -28,15 +28,15 @@ inline constexpr int64_t kInt8Block = 32;
 inline bool SuitsInt8(int64_t weight_block) { return weight_block % kInt8Block == 0; }
 
 // Bytes of scratch memory (aligned to 64) that the functions below need for m rows of x.
-size_t NBitsInt8ScratchBytes(int64_t m, const NBitsWeight& w);
+size_t NBitsInt8ScratchBytes(int64_t m, const NBitsLanes& w);
 
 // y [m, n] = x [m, k] * W^T, shared among the workers of the call. A few rows are bound by the
 // bandwidth of reading the codes once. SuitsInt8(w.block).
-void LinearNBitsInt8(const RowsView& x, const NBitsWeight& w, void* scratch, const OutputView& y);
+void LinearNBitsInt8(const RowsView& x, const NBitsLanes& w, void* scratch, const OutputView& y);
 
 // y [m, n] = activation(x * gate^T) * (x * up^T); both weights have the same bits, block, n and k.
 struct GatedNBits {
-  NBitsWeight gate, up;
+  NBitsLanes gate, up;
   Gate by;
 };
 void GatedLinearNBitsInt8(const RowsView& x, const GatedNBits& w, void* scratch,

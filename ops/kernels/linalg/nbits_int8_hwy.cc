@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #define HWY_WANT_AVX3_DL  // VNNI
-// A few rows: W goes by once, front to back.
+// Rows of x by columns of W, a lane each: of few rows W goes by once, front to back; of many, a chunk
+// of some columns stays in the first-level cache.
 #include "pagefuse/ops/kernels/linalg/nbits_int8_hwy.h"
 
 #include <algorithm>
@@ -10,336 +11,233 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/linalg/nbits_int8_hwy.cc"
-#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
 #include "pagefuse/ops/kernels/linalg/nbits_int8-inl.h"
-#include "pagefuse/ops/kernels/linalg/transposed_f32-inl.h"
 #include "pagefuse/ops/kernels/numeric/convert-inl.h"
-#include "pagefuse/ops/kernels/numeric/fold_lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Codes in the low and in the high half of each byte.
-HWY_INLINE VU8 LowCodes(VU8 bytes) { return hn::And(bytes, hn::Set(DU8(), 0x0F)); }
-HWY_INLINE VU8 HighCodes(VU8 bytes) {
-  const hn::Repartition<uint16_t, DF> d16;
-  return LowCodes(hn::BitCast(DU8(), hn::ShiftRight<4>(hn::BitCast(d16, bytes))));
-}
-
-HWY_INLINE VU8 LoadFirst(const uint8_t* from, int64_t count) {
-  if (count >= kVectorBytes) return hn::LoadU(DU8(), from);
-  HWY_ALIGN uint8_t bytes[kVectorBytes] = {};
-  std::memcpy(bytes, from, static_cast<size_t>(count));
-  return hn::Load(DU8(), bytes);
-}
-
-constexpr int64_t kCols = kLanes;  // rows of W at a time: a lane of a sum each
-constexpr int64_t kGroups = kCols / 4;
+constexpr int kVectors = 2;                   // of columns at a time
+constexpr int64_t kStep = kVectors * kLanes;  // columns of these
 constexpr int64_t kChunk = Int8Rows::kChunk;
+constexpr int64_t kXStride = kChunk * kInt8Block;  // bytes from a row of x to the next, in a chunk
 
-struct WeightRows {
-  const uint8_t* codes[kCols];
-  const float* scales[kCols];
-  const Float16* half_scales[kCols];  // null: there are none
-};
-
-// Numbers of the rows by the blocks of a chunk: [block][row].
-struct ChunkFactors {
-  HWY_ALIGN float at[kChunk * kCols];
-
-  HWY_INLINE VF Of(int64_t block) const { return hn::Load(DF(), at + block * kCols); }
-};
-
-// What the rows have for x's blocks [begin, begin + count) of a chunk, from what they have for their
-// own blocks, row(c)[i].
-template <class Row>
-HWY_INLINE void FillFactors(const Row& row, const WeightShape& w, int64_t begin, int64_t count,
-                            ChunkFactors& to) {
-  int64_t b = 0;
-  if (w.shift == 0) {
-    for (; b + 4 <= count; b += 4) {
-      VF rows[4];
-      const auto load = [&](auto d4, int64_t c)
-                            HWY_ATTR { return LoadToFloat(d4, row(c) + begin + b); };
-      for (int64_t i = 0; i < 4; ++i) rows[i] = LoadFoursOf(DF(), load, i);
-      TransposePieces(DF(), rows);
-      for (int64_t i = 0; i < 4; ++i) hn::Store(rows[i], DF(), to.at + (b + i) * kCols);
+// The vectors of a step: where W has them. One that is missing at the end is the first one again.
+struct Columns {
+  HWY_INLINE Columns(const NBitsLanes& w, int64_t column) {
+    for (int64_t v = 0; v < kVectors; ++v) {
+      const int64_t at = column + v * kLanes, last = w.groups() * NBitsLanes::kLanes;
+      const int64_t lane = at < last ? at : column;
+      group[v] = lane / NBitsLanes::kLanes;
+      offset[v] = lane % NBitsLanes::kLanes;
+      codes[v] = w.codes + NBitsLanes::At(group[v], w.words(), 0) + offset[v];
     }
   }
-  for (; b < count; ++b) {
-    for (int64_t c = 0; c < kCols; ++c) {
-      to.at[b * kCols + c] = static_cast<float>(row(c)[(begin + b) >> w.shift]);
-    }
+  HWY_INLINE int64_t Factor(const NBitsLanes& w, int v, int64_t b) const {
+    return NBitsLanes::At(group[v], w.blocks(), b) + offset[v];
   }
-}
 
-// The scales of a chunk. Asks for those of the same chunk of the rows of W that follow.
-HWY_INLINE void FillScales(const WeightRows& from, const WeightShape& w, int64_t begin,
-                           int64_t count, ChunkFactors& to) {
-  const int64_t ahead = (begin >> w.shift) + kCols * w.blocks;
-  if (from.half_scales[0] != nullptr) {
-    for (int64_t c = 0; c < kCols; ++c) hwy::Prefetch(from.half_scales[c] + ahead);
-    FillFactors([&](int64_t c) { return from.half_scales[c]; }, w, begin, count, to);
-  } else {
-    for (int64_t c = 0; c < kCols; ++c) hwy::Prefetch(from.scales[c] + ahead);
-    FillFactors([&](int64_t c) { return from.scales[c]; }, w, begin, count, to);
-  }
-}
+  const uint32_t* codes[kVectors];
+  int64_t group[kVectors], offset[kVectors];
+};
 
-// A step takes whole blocks and whole vectors of codes.
+// Blocks of x by those of W.
+struct Call {
+  const Int8Rows& x;
+  const NBitsLanes& w;
+  int shift;  // x's blocks in one of W's, as a power of two
+  int64_t b_begin, b_end;
+  bool adds;  // to y, which has the blocks before these
+  // The row of x with which memory is asked for the codes behind these blocks, and where those are in
+  // the first group of columns.
+  int64_t asking_row;
+  const uint32_t* coming;
+};
+
+// Asks for the codes of block i of what comes.
 template <int kBits>
-struct Step {
-  static constexpr int64_t kBlockBytes = kInt8Block * kBits / 8;
-  static constexpr int64_t kBytes = HWY_MAX(kBlockBytes, kVectorBytes);
-  static constexpr int64_t kVectors = kBytes / kVectorBytes;
-  static constexpr int64_t kBlocks = kBytes / kBlockBytes;
-};
-
-// sums[g][r] of 128-bit pieces: lane c of a piece is what it has of row 4 * g + c of W by row r of x.
-// load(c, at) gives the codes from byte `at` of a step.
-template <int kBits, int kRows, class Load>
-HWY_INLINE void StepSums(const int8_t* const (&rows)[kRows], int64_t begin, const Load& load,
-                         V32 (&sums)[kGroups][kRows]) {
+HWY_INLINE void AskForBlock(const Call& call, int64_t i) {
+  constexpr int64_t kGroups = HWY_MAX(kStep / NBitsLanes::kLanes, 1);
+  constexpr int64_t kWords = kBits;
   for (int64_t g = 0; g < kGroups; ++g) {
-    V32 each[4][kRows];
-    for (auto& column : each) {
-      for (auto& sum : column) sum = hn::Zero(D32());
-    }
-    for (int64_t v = 0; v < Step<kBits>::kVectors; ++v) {
-      const int64_t at = begin + v * kVectorBytes;
-      const int64_t place = PlaceInX<kBits>(at);
-      for (int64_t c = 0; c < 4; ++c) {
-        const VU8 bytes = load(4 * g + c, at);
-        const auto low = Products<kBits>::Of(kBits == 4 ? LowCodes(bytes) : bytes);
-        const auto high = Products<kBits>::Of(HighCodes(bytes));  // of 4 bits
-        for (int r = 0; r < kRows; ++r) {
-          const int8_t* x = rows[r] + place;
-          each[c][r] = Products<kBits>::Add(each[c][r], low, hn::LoadU(D8(), x));
-          if constexpr (kBits == 8) continue;
-          each[c][r] = Products<kBits>::Add(each[c][r], high, hn::LoadU(D8(), x + 64));
-        }
-      }
-    }
-    for (int r = 0; r < kRows; ++r) {
-      using Fold = typename Products<kBits>::Fold;
-      sums[g][r] = Products<kBits>::Finish(
-          FoldPieces<Fold>(D32(), each[0][r], each[1][r], each[2][r], each[3][r]));
-    }
+    const uint32_t* block =
+        call.coming + NBitsLanes::At(g, call.w.words(), 0) + i * kWords * NBitsLanes::kLanes;
+    for (int64_t word = 0; word < kWords; ++word) AskAhead(block + word * NBitsLanes::kLanes);
   }
 }
 
-// Piece kPiece of 128 bits of each group's sums, one after the other: a lane for each row of W.
-template <int kPiece, int kRows>
-HWY_INLINE V32 PieceOf(const V32 (&sums)[kGroups][kRows], int r) {
-  if constexpr (kGroups == 1) {
-    return sums[0][r];
-  } else if constexpr (kGroups == 2) {
-    return kPiece == 0 ? hn::ConcatLowerLower(D32(), sums[1][r], sums[0][r])
-                       : hn::ConcatUpperUpper(D32(), sums[1][r], sums[0][r]);
-  } else {
-    const hn::Full128<int32_t> piece;
-    HWY_ALIGN int32_t all[kGroups * kLanes], picked[kLanes];
-    for (int64_t g = 0; g < kGroups; ++g) {
-      hn::Store(sums[g][r], D32(), all + g * kLanes);
-      hn::Store(hn::Load(piece, all + g * kLanes + kPiece * 4), piece, picked + g * 4);
-    }
-    return hn::Load(D32(), picked);
-  }
-}
-
-// The sums of block kBlock of a step: those of one piece, or of two.
-template <int kBits, int kBlock, int kRows>
-HWY_INLINE V32 BlockOf(const V32 (&sums)[kGroups][kRows], int r) {
-  constexpr int kPieces = HWY_MAX(kLanes / 4 / Step<kBits>::kBlocks, 1);
-  if constexpr (kPieces == 1) {
-    return PieceOf<kBlock>(sums, r);
-  } else {
-    return hn::Add(PieceOf<2 * kBlock>(sums, r), PieceOf<2 * kBlock + 1>(sums, r));
-  }
-}
-
-// What a chunk has of both sides, beside codes.
-template <int kRows>
-struct ChunkCall {
-  const Int8Rows& x;
-  int64_t at[kRows];  // of the rows' first block
-  const ChunkFactors* scales;
-  const ChunkFactors* zeros;  // null: codes are centred
-};
-
-// totals += block b of the chunk, whose integers give `sum`.
+// sums[r][v] += the products of the q-th four of a block of x with `codes`.
 template <int kBits, int kRows>
-HWY_INLINE void AddBlock(const ChunkCall<kRows>& call, int64_t b, int r, V32 sum,
-                         VF (&totals)[kRows]) {
-  const int64_t at = call.at[r] + b;
-  VF whole = hn::ConvertTo(DF(), sum);
-  if constexpr (!Products<kBits>::kCentred) {
-    // Both are whole numbers below 2^24: their difference is exact.
-    whole = hn::Sub(whole, hn::Set(DF(), call.x.centre_sums[at]));
-  }
-  const VF factor = hn::Mul(call.scales->Of(b), hn::Set(DF(), call.x.units[at]));
-  totals[r] = hn::MulAdd(whole, factor, totals[r]);
-  if (call.zeros == nullptr) return;
-  totals[r] = hn::NegMulAdd(call.zeros->Of(b), hn::Set(DF(), call.x.unit_sums[at]), totals[r]);
-}
-
-// totals += the blocks of a step, from block b of the chunk on.
-template <int kBits, int kRows, int kBlock = 0>
-HWY_INLINE void AddStep(const ChunkCall<kRows>& call, int64_t b, const V32 (&sums)[kGroups][kRows],
-                        VF (&totals)[kRows]) {
+HWY_INLINE void AddFours(const typename Products<kBits>::Codes (&codes)[kVectors], const int8_t* x,
+                         V32 (&sums)[kRows][kVectors]) {
   for (int r = 0; r < kRows; ++r) {
-    AddBlock<kBits>(call, b + kBlock, r, BlockOf<kBits, kBlock>(sums, r), totals);
-  }
-  if constexpr (kBlock + 1 < Step<kBits>::kBlocks) {
-    AddStep<kBits, kRows, kBlock + 1>(call, b, sums, totals);
+    int32_t word;
+    std::memcpy(&word, x + r * kXStride, sizeof(word));
+    const V8 all = hn::BitCast(D8(), hn::Set(D32(), word));
+    for (int v = 0; v < kVectors; ++v) sums[r][v] = Products<kBits>::Add(sums[r][v], codes[v], all);
   }
 }
 
+// sums[r][v] = the products of block `b` with rows of x, whose first one's is the `unit`-th.
+template <int kBits, int kRows>
+HWY_INLINE void BlockSums(const Columns& columns, int64_t b, const Int8Rows& of, int64_t unit,
+                          V32 (&sums)[kRows][kVectors]) {
+  constexpr int64_t kWords = kBits;  // of 32 codes
+  const int8_t* x = of.codes + unit * kInt8Block;
+  const int32_t* starts = of.starts + unit;
+  for (int r = 0; r < kRows; ++r) {
+    for (V32& sum : sums[r]) sum = Products<kBits>::Begin(starts[r * kChunk]);
+  }
+  for (int64_t word = 0; word < kWords; ++word) {
+    VU8 bytes[kVectors];
+    for (int v = 0; v < kVectors; ++v) {
+      const uint32_t* from = columns.codes[v] + (b * kWords + word) * NBitsLanes::kLanes;
+      bytes[v] = hn::BitCast(DU8(), hn::LoadU(hn::RebindToUnsigned<D32>(), from));
+    }
+    typename Products<kBits>::Codes codes[kVectors];
+    for (int v = 0; v < kVectors; ++v) {
+      codes[v] = Products<kBits>::Of(kBits == 4 ? LowCodes(bytes[v]) : bytes[v]);
+    }
+    AddFours<kBits>(codes, x + word * 4, sums);
+    if constexpr (kBits == 8) continue;
+    for (int v = 0; v < kVectors; ++v) codes[v] = Products<kBits>::Of(HighCodes(bytes[v]));
+    AddFours<kBits>(codes, x + 16 + word * 4, sums);
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (V32& sum : sums[r]) sum = Products<kBits>::Finish(sum, starts[r * kChunk]);
+  }
+}
+
+HWY_INLINE VF ScaleAt(const NBitsLanes& w, int64_t at) {
+  if (w.half_scales != nullptr) return LoadToFloat(DF(), w.half_scales + at);
+  return hn::LoadU(DF(), w.scales + at);
+}
+
+// What zero points are off the centre of codes.
 template <int kBits>
-struct Stream {
-  const Int8Rows& x;
-  const NBitsWeight& w;
-  const WeightShape shape;
-  float* zeros;  // [kCols][shape.blocks]: scales times what zero points are off the centre
+HWY_INLINE VF ZeroAt(const NBitsLanes& w, int64_t at) {
+  const VF centre = hn::Set(DF(), static_cast<float>(Centre<kBits>()));
+  if (w.zeros != nullptr) return hn::Sub(hn::LoadU(DF(), w.zeros + at), centre);
+  const hn::Rebind<uint8_t, DF> d8;
+  const auto codes = hn::PromoteTo(D32(), hn::LoadU(d8, w.zero_codes + at));
+  return hn::Sub(hn::ConvertTo(DF(), codes), centre);
+}
 
-  // Zero points of rows from n on; those behind the last are the last one's.
-  HWY_INLINE void FillZeros(int64_t n, int64_t n_end) const {
-    for (int64_t c = 0; c < kCols; ++c) {
-      const int64_t row = std::min(n + c, n_end - 1);
-      const float* scales = w.scales + row * shape.blocks;
-      for (int64_t b = 0; b < shape.blocks; ++b) {
-        zeros[c * shape.blocks + b] = scales[b] * (w.Zero(row, b) - Centre<kBits>());
-      }
-    }
-  }
-
-  HWY_INLINE WeightRows RowsFrom(int64_t n, int64_t n_end) const {
-    WeightRows from;
-    for (int64_t c = 0; c < kCols; ++c) {
-      const int64_t row = std::min(n + c, n_end - 1);
-      from.codes[c] = w.codes + row * w.row_bytes;
-      from.scales[c] = w.scales + row * shape.blocks;
-      from.half_scales[c] = w.half_scales == nullptr ? nullptr : w.half_scales + row * shape.blocks;
-    }
-    return from;
-  }
-
-  // Asks for what is read later than the step at byte `at` of the rows. Of long rows a little ahead in
-  // each of them; of short ones as much of the next kCols as a step reads, front to back: so few lines
-  // of many rows, at a time, take memory a third longer.
-  HWY_INLINE void AskForCodes(const WeightRows& from, int64_t at) const {
-    constexpr int64_t kLine = 64, kAhead = 1024;
-    if (shape.row_bytes < 2 * kAhead) {
-      const uint8_t* next = from.codes[0] + kCols * (w.row_bytes + at);
-      for (int64_t i = 0; i < kCols * Step<kBits>::kBytes; i += kLine) AskAhead(next + i);
-    } else if (at % kLine == 0) {
-      const int64_t behind = at + kAhead < shape.row_bytes ? 0 : (kCols - 1) * w.row_bytes;
-      for (int64_t c = 0; c < kCols; ++c) AskAhead(from.codes[c] + at + kAhead + behind);
-    }
-  }
-
-  // Blocks [begin, begin + count) of a chunk.
-  template <int kRows>
-  HWY_INLINE void Chunk(int64_t first, const WeightRows& from, int64_t begin, int64_t count,
-                        VF (&totals)[kRows]) const {
-    ChunkFactors scales, zero_factors;
-    FillScales(from, shape, begin, count, scales);
-    ChunkCall<kRows> call{x, {}, &scales, nullptr};
-    if (!IsCentred(w)) {
-      FillFactors([&](int64_t c) { return zeros + c * shape.blocks; }, shape, begin, count,
-                  zero_factors);
-      call.zeros = &zero_factors;
-    }
-    const int8_t* rows[kRows];
+// totals += the sums of block `b`, times both sides' scales; `unit` is where the first row has its.
+template <int kBits, bool kCentred, int kRows>
+HWY_INLINE void AddSums(const Call& call, const Columns& columns, int64_t b, int64_t unit,
+                        const V32 (&sums)[kRows][kVectors], VF (&totals)[kRows][kVectors]) {
+  for (int v = 0; v < kVectors; ++v) {
+    const int64_t at = columns.Factor(call.w, v, b >> call.shift);
+    const VF scale = ScaleAt(call.w, at);
+    VF zero = scale;
+    if constexpr (!kCentred) zero = hn::Mul(scale, ZeroAt<kBits>(call.w, at));
     for (int r = 0; r < kRows; ++r) {
-      call.at[r] = x.At(first + r, begin);
-      rows[r] = x.codes + call.at[r] * kInt8Block;
-      totals[r] = hn::Zero(DF());
-    }
-    constexpr int64_t kBlocks = Step<kBits>::kBlocks;
-    const int64_t bytes_before = begin * Step<kBits>::kBlockBytes;
-    V32 sums[kGroups][kRows];
-    int64_t b = 0;
-    for (; b + kBlocks <= count; b += kBlocks) {
-      const int64_t at_step = b * Step<kBits>::kBlockBytes;
-      AskForCodes(from, bytes_before + at_step);
-      const auto load = [&](int64_t c, int64_t at) HWY_ATTR {
-        return hn::LoadU(DU8(), from.codes[c] + bytes_before + at);
-      };
-      StepSums<kBits>(rows, at_step, load, sums);
-      AddStep<kBits>(call, b, sums, totals);
-    }
-    if (b == count) return;
-    const auto load = [&](int64_t c, int64_t at) HWY_ATTR {
-      const int64_t place = bytes_before + at;
-      return LoadFirst(from.codes[c] + place, std::max<int64_t>(shape.row_bytes - place, 0));
-    };
-    // What is behind the last block is 0 times scales that are anything.
-    for (int64_t i = count; i < b + kBlocks; ++i) {
-      hn::Store(hn::Zero(DF()), DF(), scales.at + i * kCols);
-      hn::Store(hn::Zero(DF()), DF(), zero_factors.at + i * kCols);
-    }
-    StepSums<kBits>(rows, b * Step<kBits>::kBlockBytes, load, sums);
-    AddStep<kBits>(call, b, sums, totals);
-  }
-
-  // kCols rows of W from n on by kRows rows of x, y at the first of both.
-  template <int kRows>
-  HWY_INLINE void Tile(int64_t first, int64_t n, int64_t n_end, const OutputView& y) const {
-    const WeightRows from = RowsFrom(n, n_end);
-    VF all[kRows];
-    for (auto& total : all) total = hn::Zero(DF());
-    for (int64_t b = 0; b < shape.x_blocks; b += kChunk) {
-      VF totals[kRows];
-      Chunk(first, from, b, std::min(kChunk, shape.x_blocks - b), totals);
-      for (int r = 0; r < kRows; ++r) all[r] = hn::Add(all[r], totals[r]);
-    }
-    for (int r = 0; r < kRows; ++r) {
-      float* to = y.data + r * y.stride;
-      if (n + kCols <= n_end) {
-        hn::StoreU(all[r], DF(), to);
-        continue;
-      }
-      HWY_ALIGN float rest[kCols];
-      hn::Store(all[r], DF(), rest);
-      std::copy_n(rest, n_end - n, to);
+      const int64_t of_row = unit + r * kChunk;
+      const VF factor = hn::Mul(scale, hn::Set(DF(), call.x.units[of_row]));
+      // A whole number below 2^24: exact.
+      totals[r][v] = hn::MulAdd(hn::ConvertTo(DF(), sums[r][v]), factor, totals[r][v]);
+      if constexpr (kCentred) continue;
+      totals[r][v] = hn::NegMulAdd(zero, hn::Set(DF(), call.x.unit_sums[of_row]), totals[r][v]);
     }
   }
+}
 
-  // All of the part's rows of x by a few rows of W, which stay in the first-level cache.
-  HWY_INLINE void Run(const Int8Part& part, const OutputView& y) const {
-    constexpr int kMaxRows = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
-    for (int64_t n = part.n_begin; n < part.n_end; n += kCols) {
-      if (!IsCentred(w)) FillZeros(n, part.n_end);
-      int64_t r = part.row_begin;
-      const auto at = [&] {
-        return OutputView{y.data + (r - part.row_begin) * y.stride + (n - part.n_begin), y.stride};
-      };
-      for (; r + kMaxRows <= part.row_end; r += kMaxRows) Tile<kMaxRows>(r, n, part.n_end, at());
-      if constexpr (kMaxRows == 4) {
-        if (r + 2 <= part.row_end) {
-          Tile<2>(r, n, part.n_end, at());
-          r += 2;
-        }
-      }
-      if (r < part.row_end) Tile<1>(r, n, part.n_end, at());
+// Rows [first, first + kRows) of x by the columns of a step, to y.
+template <int kBits, bool kCentred, int kRows>
+HWY_INLINE void MultiplyStep(const Call& call, const Columns& columns, int64_t first,
+                             const OutputView& y) {
+  const int64_t start = call.x.At(first, call.b_begin);
+  VF totals[kRows][kVectors];
+  for (auto& row : totals) {
+    for (auto& total : row) total = hn::Zero(DF());
+  }
+  for (int64_t b = call.b_begin; b < call.b_end; ++b) {
+    const int64_t unit = start + b - call.b_begin;
+    if (first == call.asking_row) AskForBlock<kBits>(call, b - call.b_begin);
+    V32 sums[kRows][kVectors];
+    BlockSums<kBits>(columns, b, call.x, unit, sums);
+    AddSums<kBits, kCentred>(call, columns, b, unit, sums, totals);
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) {
+      float* to = y.data + r * y.stride + v * kLanes;
+      const VF before = call.adds ? hn::LoadU(DF(), to) : hn::Zero(DF());
+      hn::StoreU(hn::Add(before, totals[r][v]), DF(), to);
     }
   }
-};
+}
 
-void StreamAny(const Int8Rows& x, const NBitsWeight& w, const Int8Part& part,
-               std::vector<float>& memory, const OutputView& y) {
-  const WeightShape shape = ShapeOf(w);
-  memory.resize(static_cast<size_t>(kCols * shape.blocks));
+// The same where only `count` columns are of y.
+template <int kBits, bool kCentred, int kRows>
+HWY_INLINE void MultiplyRows(const Call& call, const Columns& columns, int64_t first, int64_t count,
+                             const OutputView& y) {
+  if (count >= kStep) return MultiplyStep<kBits, kCentred, kRows>(call, columns, first, y);
+  HWY_ALIGN float rest[kRows * kStep] = {};
+  for (int64_t r = 0; call.adds && r < kRows; ++r) {
+    std::copy_n(y.data + r * y.stride, count, rest + r * kStep);
+  }
+  MultiplyStep<kBits, kCentred, kRows>(call, columns, first, {rest, kStep});
+  for (int64_t r = 0; r < kRows; ++r) std::copy_n(rest + r * kStep, count, y.data + r * y.stride);
+}
+
+// All rows of the part by the columns of a step.
+template <int kBits, bool kCentred>
+HWY_INLINE void MultiplyColumns(const Call& call, const Columns& columns, const Int8Part& part,
+                                int64_t count, const OutputView& y) {
+  constexpr int kRows = 6;
+  const auto to = [&](int64_t r) {
+    return OutputView{y.data + (r - part.row_begin) * y.stride, y.stride};
+  };
+  int64_t r = part.row_begin;
+  for (; r + kRows <= part.row_end; r += kRows) {
+    MultiplyRows<kBits, kCentred, kRows>(call, columns, r, count, to(r));
+  }
+  for (; r + 4 <= part.row_end; r += 4) {
+    MultiplyRows<kBits, kCentred, 4>(call, columns, r, count, to(r));
+  }
+  for (; r + 2 <= part.row_end; r += 2) {
+    MultiplyRows<kBits, kCentred, 2>(call, columns, r, count, to(r));
+  }
+  if (r < part.row_end) MultiplyRows<kBits, kCentred, 1>(call, columns, r, count, to(r));
+}
+
+template <int kBits, bool kCentred>
+void Multiply(const Int8Rows& x, const NBitsLanes& w, const Int8Part& part, const OutputView& y) {
+  const int64_t blocks = w.blocks() * w.block / kInt8Block;
+  const int64_t begin = part.group_begin * NBitsLanes::kLanes;
+  const int64_t end = std::min(part.group_end * NBitsLanes::kLanes, w.n);
+  for (int64_t column = begin; column < end; column += kStep) {
+    const Columns columns(w, column);
+    for (int64_t b = 0; b < blocks; b += kChunk) {
+      const int64_t b_end = std::min(b + kChunk, blocks);
+      const bool last = b_end == blocks;
+      const int64_t next = (last ? column + kStep : column) / NBitsLanes::kLanes;
+      const Call call{x,
+                      w,
+                      BlocksShift(w.block),
+                      b,
+                      b_end,
+                      b > 0,
+                      part.row_begin,
+                      w.codes + NBitsLanes::At(next, w.words(), last ? 0 : b_end * kBits)};
+      MultiplyColumns<kBits, kCentred>(call, columns, part, end - column,
+                                       {y.data + column - begin, y.stride});
+    }
+  }
+}
+
+void MultiplyAny(const Int8Rows& x, const NBitsLanes& w, const Int8Part& part,
+                 const OutputView& y) {
   if (w.bits == 4) {
-    Stream<4>{x, w, shape, memory.data()}.Run(part, y);
+    (w.centred() ? Multiply<4, true> : Multiply<4, false>)(x, w, part, y);
   } else {
-    Stream<8>{x, w, shape, memory.data()}.Run(part, y);
+    (w.centred() ? Multiply<8, true> : Multiply<8, false>)(x, w, part, y);
   }
 }
 
@@ -351,11 +249,11 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace pagefuse {
 
-HWY_EXPORT(StreamAny);
+HWY_EXPORT(MultiplyAny);
 
-void StreamInt8(const Int8Rows& x, const NBitsWeight& w, const Int8Part& part,
-                std::vector<float>& memory, const OutputView& y) {
-  HWY_DYNAMIC_DISPATCH(StreamAny)(x, w, part, memory, y);
+void MultiplyInt8(const Int8Rows& x, const NBitsLanes& w, const Int8Part& part,
+                  const OutputView& y) {
+  HWY_DYNAMIC_DISPATCH(MultiplyAny)(x, w, part, y);
 }
 
 }  // namespace pagefuse

@@ -49,7 +49,7 @@ HWY_INLINE float RoundBlock(const float* x, int8_t* to, int32_t* sum) {
   return usual ? (factor > 0 ? unit : 0) : std::numeric_limits<float>::quiet_NaN();
 }
 
-// The even bytes of a block to to[0, 16), the odd ones to to[64, 80).
+// The even bytes of a block, then the odd ones.
 HWY_INLINE void SplitBlock(const int8_t* block, int8_t* to) {
   const hn::Full128<int16_t> d16;
   const hn::Rebind<uint8_t, decltype(d16)> d8;
@@ -58,7 +58,7 @@ HWY_INLINE void SplitBlock(const int8_t* block, int8_t* to) {
     const auto odd = hn::ShiftRight<8>(hn::BitCast(hn::RebindToUnsigned<decltype(d16)>(), pairs));
     auto* bytes = reinterpret_cast<uint8_t*>(to + i);
     hn::StoreU(hn::DemoteTo(d8, hn::And(pairs, hn::Set(d16, 0xFF))), d8, bytes);
-    hn::StoreU(hn::DemoteTo(d8, hn::BitCast(d16, odd)), d8, bytes + 64);
+    hn::StoreU(hn::DemoteTo(d8, hn::BitCast(d16, odd)), d8, bytes + kInt8Block / 2);
   }
 }
 
@@ -75,14 +75,14 @@ void RoundRow(const float* x, int64_t k, int bits, int64_t row, const Int8Rows& 
     int32_t sum = 0;
     const int64_t at = to.At(row, b);
     to.units[at] = begin < k ? RoundBlock(from, block, &sum) : 0;
-    to.centre_sums[at] = static_cast<float>(sum) * (bits == 8 ? Centre<8>() : Centre<4>());
+    to.starts[at] = -sum * (bits == 8 ? Centre<8>() : Centre<4>());
     to.unit_sums[at] = to.units[at] * static_cast<float>(sum);
+    int8_t* codes = to.codes + at * kInt8Block;
     if (bits == 8) {
-      std::memcpy(to.codes + at * kInt8Block, block, sizeof(block));
-      continue;
+      std::memcpy(codes, block, sizeof(block));
+    } else {
+      SplitBlock(block, codes);
     }
-    // The even elements of a run's four blocks, then the odd ones.
-    SplitBlock(block, to.codes + at / 4 * 128 + at % 4 * 16);
   }
 }
 

@@ -196,7 +196,10 @@ OpDef GatedLinearDef() {
                   .run = RunGatedCodes})
       .AddKernel({.name = "int8",
                   .priority = 30,
-                  .supports = [](const KernelQuery& query) { return kGatePorts.ExpectInt8(query); },
+                  .supports = [](const KernelQuery& query) -> absl::Status {
+                    PF_RETURN_IF_ERROR(kUpPorts.ExpectInt8(query));
+                    return kGatePorts.ExpectInt8(query);
+                  },
                   .prepare = PrepareGatedInt8,
                   .run = RunGatedInt8});
   AddCodeAttributes(op, kGatePorts);

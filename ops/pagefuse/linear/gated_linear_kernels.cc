@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
@@ -8,6 +9,8 @@
 #include "pagefuse/ops/pagefuse/linear/gate.h"
 #include "pagefuse/ops/pagefuse/linear/gated_linear.h"
 #include "pagefuse/ops/schema/bf16_blocks.h"
+#include "pagefuse/ops/schema/code_lanes.h"
+#include "pagefuse/ops/schema/token_rows.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -54,12 +57,10 @@ struct CodesCall : Call {
 };
 
 // Of the kernel that rounds x.
-class HalfScaleState : public KernelState {
+class CodesState : public PackedConstants {
  public:
-  std::vector<Float16> gate, up;
-  int64_t packed_bytes() const override {
-    return static_cast<int64_t>((gate.size() + up.size()) * sizeof(Float16));
-  }
+  using PackedConstants::PackedConstants;
+  bool rows_are_tokens = false;
 };
 
 }  // namespace
@@ -102,22 +103,32 @@ absl::Status RunGatedCodes(KernelArgs& args) {
 }
 
 absl::StatusOr<std::unique_ptr<KernelState>> PrepareGatedInt8(const PrepareArgs& args) {
-  auto state = std::make_unique<HalfScaleState>();
-  const auto halves = [&](int port) {
-    return microsoft_ops::ConstantHalfScales(args.constants[port]);
-  };
-  PF_ASSIGN_OR_RETURN(state->gate, halves(kGatedIn["gate_scales"]));
-  PF_ASSIGN_OR_RETURN(state->up, halves(kGatedIn["up_scales"]));
+  PF_ASSIGN_OR_RETURN(const NBitsSizes sizes, kGatePorts.CodeSizes(*args.query.node));
+  const PackedMatrices one{.rows = sizes.n};
+  std::vector<PackedPort> ports = CodeLanePorts(kGatedIn["w_gate"], kGatedIn["gate_scales"], one);
+  for (const PackedPort& port : CodeLanePorts(kGatedIn["w_up"], kGatedIn["up_scales"], one)) {
+    ports.push_back(port);
+  }
+  auto state = std::make_unique<CodesState>(std::move(ports));
+  state->rows_are_tokens = RowsAreTokens(args.query, kGatedIn["x"]);
   return state;
 }
 
 absl::Status RunGatedInt8(KernelArgs& args) {
-  PF_ASSIGN_OR_RETURN(CodesCall call, CodesCall::Of(args));
-  const auto& state = static_cast<const HalfScaleState&>(*args.state);
-  if (!state.gate.empty()) call.gate.half_scales = state.gate.data();
-  if (!state.up.empty()) call.up.half_scales = state.up.data();
-  void* scratch = args.scratch->Get(NBitsInt8ScratchBytes(call.x.m, call.gate));
-  GatedLinearNBitsInt8(call.x, {call.gate, call.up, call.by}, scratch, call.y);
+  PF_ASSIGN_OR_RETURN(const Call call, Call::Of(args));
+  PF_ASSIGN_OR_RETURN(const NBitsSizes sizes, CodeSizesOf(*args.node, call.k, call.n));
+  const NBitsLanes gate = sizes.Lanes(args, kGatedIn["w_gate"], kGatedIn["gate_scales"]);
+  const NBitsLanes up = sizes.Lanes(args, kGatedIn["w_up"], kGatedIn["up_scales"]);
+  const bool tokens = static_cast<const CodesState&>(*args.state).rows_are_tokens;
+  ByTokenRows(args, tokens, call.x, call.y, [&](const RowsView& x, const OutputView& y, bool read) {
+    if (read) {
+      void* scratch = args.scratch->Get(LinearBf16ScratchBytes(x.m, call.k));
+      GatedLinearCodesBf16(x, gate, up, call.by, scratch, y);
+    } else {
+      void* scratch = args.scratch->Get(NBitsInt8ScratchBytes(x.m, gate));
+      GatedLinearNBitsInt8(x, {gate, up, call.by}, scratch, y);
+    }
+  });
   return absl::OkStatus();
 }
 

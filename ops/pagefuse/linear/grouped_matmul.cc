@@ -2,6 +2,7 @@
 // GroupedMatMul: each row of x times the matrix of its expert. The products of a mixture of experts
 // (MegaBlocks, arXiv 2211.15841, section 4; vLLM's fused_moe).
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "pagefuse/ops/pagefuse/linear/experts.h"
 #include "pagefuse/ops/pagefuse/linear/weight_kinds.h"
 #include "pagefuse/ops/schema/bf16_blocks.h"
+#include "pagefuse/ops/schema/code_lanes.h"
 #include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse::pagefuse_ops {
@@ -36,8 +38,9 @@ constexpr Ports kOut({{"y", "T", "[M * repeat, N]"}});
 
 // Not looked up in templates: clang 14 takes no consteval call there.
 constexpr int kXPort = kIn["x"], kIdsPort = kIn["expert_ids"], kWeightsPort = kIn["weights"];
+constexpr int kScalesPort = kIn["scales"];
 
-constexpr WeightPorts kPorts{.x = kXPort, .w = kWeightsPort, .scales = kIn["scales"]};
+constexpr WeightPorts kPorts{.x = kXPort, .w = kWeightsPort, .scales = kScalesPort};
 
 absl::Status Validate(const KernelArgs& args) {
   return CheckExpertIds(args, kIn["expert_ids"], args.input(kIn["weights"]).dims[0]);
@@ -211,24 +214,31 @@ absl::Status RunBf16(KernelArgs& args) {
       });
 }
 
-absl::Status FloatProduct(const RowsView& x, const NBitsWeight& w, Scratch& scratch,
-                          const OutputView& y) {
-  return LinearNBits(x, w, NBitsPrecision::kFloat32, scratch.Get(NBitsScratchBytes(x.m, w)), y);
-}
-
-absl::Status Int8Product(const RowsView& x, const NBitsWeight& w, Scratch& scratch,
-                         const OutputView& y) {
-  LinearNBitsInt8(x, w, scratch.Get(NBitsInt8ScratchBytes(x.m, w)), y);
-  return absl::OkStatus();
-}
-
-template <auto product>
 absl::Status RunCodes(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const Sizes s, SizesOf(args));
   PF_ASSIGN_OR_RETURN(const Codes codes, Codes::Of(args, s));
   return RunByExpert(args, s,
                      [&](int64_t expert, const RowsView& x, const OutputView& y, Scratch& scratch) {
-                       return product(x, codes.Matrix(expert), scratch, y);
+                       const NBitsWeight w = codes.Matrix(expert);
+                       return LinearNBits(x, w, NBitsPrecision::kFloat32,
+                                          scratch.Get(NBitsScratchBytes(x.m, w)), y);
+                     });
+}
+
+absl::StatusOr<std::unique_ptr<KernelState>> PrepareInt8(const PrepareArgs& args) {
+  PF_ASSIGN_OR_RETURN(const NBitsSizes sizes, kPorts.CodeSizes(*args.query.node));
+  const PackedMatrices experts{.count = args.constants[kWeightsPort]->dims()[0], .rows = sizes.n};
+  return std::make_unique<PackedConstants>(CodeLanePorts(kWeightsPort, kScalesPort, experts));
+}
+
+absl::Status RunInt8(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const Sizes s, SizesOf(args));
+  PF_ASSIGN_OR_RETURN(const NBitsSizes sizes, CodeSizesOf(*args.node, s.k, s.n));
+  return RunByExpert(args, s,
+                     [&](int64_t expert, const RowsView& x, const OutputView& y, Scratch& scratch) {
+                       const NBitsLanes w = sizes.Lanes(args, kWeightsPort, kScalesPort, expert);
+                       LinearNBitsInt8(x, w, scratch.Get(NBitsInt8ScratchBytes(x.m, w)), y);
+                       return absl::OkStatus();
                      });
 }
 
@@ -273,11 +283,12 @@ OpDef GroupedMatMulDef() {
       .AddKernel({.name = "hwy",
                   .priority = 20,
                   .supports = Expecting(WeightKind::kCodes),
-                  .run = RunCodes<FloatProduct>})
+                  .run = RunCodes})
       .AddKernel({.name = "int8",
                   .priority = 30,
                   .supports = [](const KernelQuery& query) { return kPorts.ExpectInt8(query); },
-                  .run = RunCodes<Int8Product>});
+                  .prepare = PrepareInt8,
+                  .run = RunInt8});
   AddCodeAttributes(op, kPorts);
   return op;
 }

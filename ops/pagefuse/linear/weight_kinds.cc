@@ -3,6 +3,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/schema/code_lanes.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -68,6 +69,7 @@ absl::Status WeightPorts::ExpectBf16Rows(const KernelQuery& query, int64_t trans
 
 absl::Status WeightPorts::ExpectInt8(const KernelQuery& query) const {
   PF_RETURN_IF_ERROR(Expect(query, WeightKind::kCodes));
+  PF_RETURN_IF_ERROR(ExpectConstants(*query.node, {w, scales}));
   PF_ASSIGN_OR_RETURN(const NBitsSizes sizes, CodeSizes(*query.node));
   return microsoft_ops::SupportsInt8(*query.node, sizes);
 }

@@ -33,7 +33,7 @@ struct WeightPorts {
   // OK for constants of bfloat16 with a row for each output (transB, which Linear means): such are
   // packed.
   absl::Status ExpectBf16Rows(const KernelQuery& query, int64_t trans_b) const;
-  // OK for codes under activations that are rounded to int8.
+  // OK for constant codes under activations that are rounded to int8.
   absl::Status ExpectInt8(const KernelQuery& query) const;
   // Sizes of codes as declared shapes tell them; FailedPrecondition if they do not.
   absl::StatusOr<microsoft_ops::NBitsSizes> CodeSizes(const Node& node) const;

@@ -137,7 +137,8 @@ TEST(RowInvariance, IntegerProducts) {
         CodesCase{8, 1200, 130, 32, false}, CodesCase{8, 600, 45, 128, true}}) {
     const Codes made(c);
     SCOPED_TRACE(made.trace);
-    const NBitsWeight& w = made.w;
+    const OwnedLanes lanes(made.w);
+    const NBitsLanes& w = lanes.view();
     ExpectRowInvariance({w.k, w.n, [&](const float* x, const std::vector<int64_t>& labels) {
                            const auto m = static_cast<int64_t>(labels.size());
                            Scratch scratch;
@@ -150,16 +151,42 @@ TEST(RowInvariance, IntegerProducts) {
 }
 
 TEST(RowInvariance, GatedIntegerProducts) {
-  const Codes gate({4, 150, 70, 32, true}), up({4, 150, 70, 32, false});
-  ExpectRowInvariance({gate.w.k, gate.w.n, [&](const float* x, const std::vector<int64_t>& labels) {
+  const Codes gate_rows({4, 150, 70, 32, true}), up_rows({4, 150, 70, 32, false});
+  const OwnedLanes gates(gate_rows.w), ups(up_rows.w);
+  const NBitsLanes& gate = gates.view();
+  ExpectRowInvariance({gate.k, gate.n, [&](const float* x, const std::vector<int64_t>& labels) {
                          const auto m = static_cast<int64_t>(labels.size());
                          Scratch scratch;
-                         std::vector<float> y(m * gate.w.n);
+                         std::vector<float> y(m * gate.n);
                          GatedLinearNBitsInt8(
-                             {x, m, gate.w.k}, {gate.w, up.w, Activation::kGeluTanh},
-                             scratch.Get(NBitsInt8ScratchBytes(m, gate.w)), {y.data(), gate.w.n});
+                             {x, m, gate.k}, {gate, ups.view(), Activation::kGeluTanh},
+                             scratch.Get(NBitsInt8ScratchBytes(m, gate)), {y.data(), gate.n});
                          return y;
                        }});
+}
+
+// The same with both sides rounded to bfloat16, where a unit for it is faster.
+TEST(RowInvariance, ProductsOfCodesAsBfloat16) {
+  for (const CodesCase& c : {CodesCase{4, 70, 37, 32, true}, CodesCase{8, 1312, 20, 64, false}}) {
+    const Codes made(c);
+    SCOPED_TRACE(made.trace);
+    const OwnedLanes lanes(made.w);
+    const NBitsLanes& w = lanes.view();
+    ExpectRowInvariance({.k = w.k,
+                         .n = w.n,
+                         .run =
+                             [&](const float* x, const std::vector<int64_t>& labels) {
+                               const auto m = static_cast<int64_t>(labels.size());
+                               Scratch scratch;
+                               std::vector<float> y(m * w.n);
+                               if (!ReadsCodesAsBf16()) return y;
+                               LinearCodesBf16({x, m, w.k}, w,
+                                               scratch.Get(LinearBf16ScratchBytes(m, w.k)),
+                                               {y.data(), w.n});
+                               return y;
+                             },
+                         .most_rows = 40});
+  }
 }
 
 // The same with activations as they are: also blocks that are several runs, that end within a word of

@@ -5,12 +5,14 @@
 #include <cfloat>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "linear_support.h"
+#include "nbits_support.h"
 #include "simd_targets.h"
 
 #include "pagefuse/base/thread_pool.h"
@@ -18,55 +20,18 @@
 namespace pagefuse {
 namespace {
 
+using testing::ElementOf;
 using testing::ForEachSimdTarget;
+using testing::kSizes;
+using testing::MakeWeight;
 using testing::RandomFloats;
+using testing::Sizes;
+using testing::Weight;
+using testing::Zeros;
 
 constexpr float kGuard = 12345.0f;
 
-enum class Zeros { kNone, kCodes, kFloats };
-
-// A weight with the memory that it lies in.
-struct Weight {
-  std::vector<uint8_t> codes, zero_codes;
-  std::vector<float> scales, zeros;
-  NBitsWeight view;
-};
-
-Weight MakeWeight(int bits, int64_t k, int64_t n, int64_t block, Zeros zeros) {
-  Weight w;
-  NBitsWeight& v = w.view;
-  v.bits = bits;
-  v.k = k;
-  v.n = n;
-  v.block = block;
-  v.row_bytes = v.blocks() * block * bits / 8;
-  v.zero_row_bytes = (v.blocks() * bits + 7) / 8;
-  std::mt19937 random(static_cast<uint32_t>(k * 31 + n * 7 + bits));
-  const auto bytes = [&](int64_t count) {
-    std::vector<uint8_t> made(static_cast<size_t>(count));
-    for (uint8_t& byte : made) byte = static_cast<uint8_t>(random());
-    return made;
-  };
-  w.codes = bytes(n * v.row_bytes);
-  for (int64_t i = 0; i < n * v.blocks(); ++i) {
-    w.scales.push_back(static_cast<float>(1 + random() % 2));
-    w.zeros.push_back(static_cast<float>(random() % (1 << bits)));
-  }
-  w.zero_codes = bytes(n * v.zero_row_bytes);
-  v.codes = w.codes.data();
-  v.scales = w.scales.data();
-  if (zeros == Zeros::kCodes) v.zero_codes = w.zero_codes.data();
-  if (zeros == Zeros::kFloats) v.zeros = w.zeros.data();
-  return w;
-}
-
-double ElementOf(const NBitsWeight& w, int64_t row, int64_t column) {
-  const int64_t b = column / w.block;
-  return (w.Code(row, column) - static_cast<double>(w.Zero(row, b))) *
-         w.scales[row * w.blocks() + b];
-}
-
-std::vector<float> Multiply(const RowsView& x, const NBitsWeight& w) {
+std::vector<float> Multiply(const RowsView& x, const NBitsLanes& w) {
   std::vector<char> scratch(NBitsInt8ScratchBytes(x.m, w) + 64);
   const int64_t stride = w.n + 1;
   std::vector<float> y(static_cast<size_t>(x.m * stride), kGuard);
@@ -78,6 +43,10 @@ std::vector<float> Multiply(const RowsView& x, const NBitsWeight& w) {
     result.insert(result.end(), y.begin() + r * stride, y.begin() + (r + 1) * stride - 1);
   }
   return result;
+}
+
+std::vector<float> Multiply(const RowsView& x, const NBitsWeight& w) {
+  return Multiply(x, OwnedLanes(w).view());
 }
 
 // A row as the header says that it is rounded: the elements that the product is made of.
@@ -94,18 +63,6 @@ std::vector<double> Rounded(const float* x, int64_t k) {
   return row;
 }
 
-struct Sizes {
-  int64_t k, n, block;
-  Zeros zeros = Zeros::kNone;
-};
-const Sizes kSizes[] = {{32, 1, 32},
-                        {31, 3, 32},
-                        {96, 5, 32, Zeros::kCodes},
-                        {128, 19, 32},
-                        {160, 66, 32, Zeros::kFloats},
-                        {250, 130, 64},
-                        {288, 33, 128, Zeros::kCodes},
-                        {300, 9, 1024}};
 const int64_t kRows[] = {1, 2, 3, 5, 8, 17, 33, 41};
 
 // Integers with a largest of 127 in each block have the unit 1: no sum rounds.
@@ -130,9 +87,10 @@ void ExpectExact(const NBitsWeight& w) {
       want.push_back(sum);
     }
   }
+  const OwnedLanes lanes(w);
   ForEachSimdTarget([&] {
     for (int64_t m : kRows) {
-      const std::vector<float> y = Multiply({x.data(), m, w.k}, w);
+      const std::vector<float> y = Multiply({x.data(), m, w.k}, lanes.view());
       for (int64_t i = 0; i < m * w.n; ++i) ASSERT_EQ(y[i], want[i]) << "m " << m << " at " << i;
     }
   });
@@ -226,6 +184,7 @@ TEST(NBitsInt8, DoesNotDependOnTheNumberOfThreads) {
   }
 }
 
+// Scales are float16 where all of them are that: one that is not makes all of them float.
 TEST(NBitsInt8, ScalesInHalvesGiveTheSameBits) {
   for (int bits : {4, 8}) {
     for (const Sizes& s : kSizes) {
@@ -233,23 +192,65 @@ TEST(NBitsInt8, ScalesInHalvesGiveTheSameBits) {
       for (size_t i = 0; i < weight.scales.size(); ++i) {
         weight.scales[i] = static_cast<float>(Float16(0.001f * static_cast<float>(i * 7 % 91)));
       }
-      const std::vector<Float16> halves =
-          HalfScales(weight.scales.data(), static_cast<int64_t>(weight.scales.size()));
-      ASSERT_EQ(halves.size(), weight.scales.size());
-      NBitsWeight with_halves = weight.view;
-      with_halves.half_scales = halves.data();
-      // The float ones are not read where there are the others.
-      const std::vector<float> none(weight.scales.size(), 3.0f);
-      if (s.zeros == Zeros::kNone) with_halves.scales = none.data();
-      const std::vector<float> x = RandomFloats(3 * s.k, 9);
+      const OwnedLanes halves(weight.view);
+      ASSERT_NE(halves.view().half_scales, nullptr);
+      // Another row whose scale is no float16: its lane is not compared.
+      Weight wider = weight;
+      const int64_t blocks = weight.view.blocks();
+      wider.scales.insert(wider.scales.end(), blocks, 0.1f);
+      wider.codes.resize(static_cast<size_t>((s.n + 1) * weight.view.row_bytes));
+      wider.zero_codes.resize(static_cast<size_t>((s.n + 1) * weight.view.zero_row_bytes));
+      wider.zeros.resize(static_cast<size_t>((s.n + 1) * blocks));
+      wider.view.n = s.n + 1;
+      wider.view.codes = wider.codes.data();
+      wider.view.scales = wider.scales.data();
+      if (wider.view.zero_codes != nullptr) wider.view.zero_codes = wider.zero_codes.data();
+      if (wider.view.zeros != nullptr) wider.view.zeros = wider.zeros.data();
+      const OwnedLanes floats(wider.view);
+      ASSERT_EQ(floats.view().half_scales, nullptr);
+      const std::vector<float> x = RandomFloats(17 * s.k, 9);
       ForEachSimdTarget([&] {
-        for (int64_t m : {1, 3}) {
-          EXPECT_EQ(Multiply({x.data(), m, s.k}, with_halves),
-                    Multiply({x.data(), m, s.k}, weight.view));
+        for (int64_t m : {1, 3, 17}) {
+          const std::vector<float> want = Multiply({x.data(), m, s.k}, halves.view());
+          const std::vector<float> got = Multiply({x.data(), m, s.k}, floats.view());
+          for (int64_t i = 0; i < m * s.n; ++i) {
+            ASSERT_EQ(got[i / s.n * (s.n + 1) + i % s.n], want[i]) << "m " << m << " at " << i;
+          }
         }
       });
     }
   }
+}
+
+TEST(NBitsLanes, HoldWhatTheRowsHold) {
+  for (int bits : {4, 8}) {
+    for (const Sizes& s : kSizes) {
+      const Weight weight = MakeWeight(bits, s.k, s.n, s.block, s.zeros);
+      const OwnedLanes lanes(weight.view);
+      for (int64_t r = 0; r < s.n; ++r) {
+        for (int64_t k = 0; k < s.k; ++k) {
+          ASSERT_EQ(lanes.view().Code(r, k), weight.view.Code(r, k)) << r << ", " << k;
+        }
+        for (int64_t b = 0; b < weight.view.blocks(); ++b) {
+          ASSERT_EQ(lanes.view().Scale(r, b), weight.scales[r * weight.view.blocks() + b]);
+        }
+      }
+    }
+  }
+}
+
+TEST(NBitsLanes, WholeGroupsArePackedWhereTheyLie) {
+  const LaneRows rows{.count = 3, .n = 32, .each = 7};
+  ASSERT_TRUE(rows.is_whole());
+  std::vector<uint32_t> words(static_cast<size_t>(rows.lane_size()));
+  std::iota(words.begin(), words.end(), 0U);
+  std::vector<uint32_t> apart(words.size());
+  PackLanes(words.data(), rows, apart.data());
+  PackLanes(words.data(), rows, words.data());
+  EXPECT_EQ(words, apart);
+  EXPECT_EQ(apart[1], 7U);                    // the first word of the second row
+  EXPECT_EQ(apart[16], 1U);                   // the second one of the first
+  EXPECT_EQ(apart[2 * 32 * 7], 2U * 32 * 7);  // where the last matrix begins
 }
 
 TEST(HalfScales, AreThereOnlyIfAllScalesAreFloat16) {
@@ -276,8 +277,9 @@ TEST(NBitsInt8, GatedProductIsThatOfBothProducts) {
                    want.data() + r * 130);
     }
     std::vector<float> y(g.size());
-    std::vector<char> scratch(NBitsInt8ScratchBytes(m, gate.view) + 64);
-    GatedLinearNBitsInt8(rows, {gate.view, up.view, Activation::kGeluTanh}, scratch.data(),
+    const OwnedLanes gates(gate.view), ups(up.view);
+    std::vector<char> scratch(NBitsInt8ScratchBytes(m, gates.view()) + 64);
+    GatedLinearNBitsInt8(rows, {gates.view(), ups.view(), Activation::kGeluTanh}, scratch.data(),
                          {y.data(), 130});
     for (size_t i = 0; i < y.size(); ++i) ASSERT_NEAR(y[i], want[i], 1e-6 * std::abs(want[i]));
   }
