@@ -6,6 +6,7 @@
 #include <climits>
 #include <csignal>
 #include <system_error>
+#include <utility>
 
 #include <pthread.h>
 #include <unistd.h>
@@ -18,10 +19,16 @@
 namespace pagefuse {
 namespace {
 
-// Time that a thread waits awake. Between the loops of one step there is less; to wake a thread
-// costs its caller some microseconds, and some tens pass until it is there.
-constexpr std::chrono::microseconds kAwake{50};
+using Clock = std::chrono::steady_clock;
+
+// Time that a thread waits awake. Between the loops of one step there is mostly less; to wake a thread
+// costs its caller some microseconds, and some tens pass until it is there, or a hundred in a virtual
+// machine. Where threads lately lost their CPU to others, these get it sooner.
+constexpr std::chrono::microseconds kAwake{2000}, kAwakeBesideOthers{50};
 constexpr int kPausesALook = 8;
+// A look takes less than a microsecond: who comes back after this was away.
+constexpr std::chrono::microseconds kAway{60};
+constexpr std::chrono::milliseconds kLately{1000};
 // Of loops that are too short to wake a thread for, one in so many does.
 constexpr uint32_t kLittleLoops = 8;
 
@@ -53,16 +60,28 @@ void Wake(std::atomic<uint32_t>& word, int threads) {
   syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, threads, nullptr, nullptr, 0);
 }
 
-// Looks at `done` for kAwake; false if it did not come true.
+// Until when threads of the process are taken to have others beside them, in Clock's ticks.
+std::atomic<Clock::rep> others_until{0};
+
+// Looks at `done` for kAwake, or for less beside others; false if it did not come true.
 template <typename Condition>
 bool WaitAwake(const Condition& done) {
-  const auto end = std::chrono::steady_clock::now() + kAwake;
+  const Clock::time_point start = Clock::now();
+  const bool beside_others =
+      start.time_since_epoch().count() < others_until.load(std::memory_order_relaxed);
+  const Clock::time_point end = start + (beside_others ? kAwakeBesideOthers : kAwake);
+  Clock::time_point now = start;
   do {
     for (int i = 0; i < kPausesALook; ++i) {
       if (done()) return true;
       Pause();
     }
-  } while (std::chrono::steady_clock::now() < end);
+    const Clock::time_point before = std::exchange(now, Clock::now());
+    if (now - before > kAway) {
+      others_until.store((now + kLately).time_since_epoch().count(), std::memory_order_relaxed);
+      return done();
+    }
+  } while (now < end);
   return false;
 }
 

@@ -15,7 +15,8 @@ namespace pagefuse {
 // Run works on the loop itself and invites idle threads to join; whoever comes takes parts. It
 // never waits for a thread that has yet to wake or to get a CPU. It does wait for one that is in
 // the middle of a part, which beside busy processes may be stopped there for a time slice. Threads
-// wait for some microseconds awake, then asleep.
+// wait awake for two milliseconds, which is longer than what lies between the loops of a step, or for
+// 50 microseconds in the second after one of them lost its CPU to somebody else; then asleep.
 //
 // Run is thread-safe: loops of different threads share the helpers. After fork() the child works
 // without helpers. Made and destroyed by one thread, with no Run in progress.
