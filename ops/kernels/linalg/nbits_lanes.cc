@@ -12,6 +12,34 @@ namespace {
 
 constexpr int64_t kLanes = NBitsLanes::kLanes;
 
+constexpr size_t kReleasedBytes =
+    1 << 20;  // at a time: each call goes to the system, for whole pages
+
+// Bytes that were read one behind the other, released many at a time.
+class ReadBytes {
+ public:
+  explicit ReadBytes(const ReleaseRowsFn& release) : release_(release) {}
+  ~ReadBytes() { Release(); }
+  ReadBytes(const ReadBytes&) = delete;
+  ReadBytes& operator=(const ReadBytes&) = delete;
+
+  void Add(const std::byte* begin, size_t bytes) {
+    if (bytes_ == 0) begin_ = begin;
+    bytes_ += bytes;
+    if (bytes_ >= kReleasedBytes) Release();
+  }
+
+ private:
+  void Release() {
+    if (release_ && bytes_ > 0) release_(begin_, bytes_);
+    bytes_ = 0;
+  }
+
+  const ReleaseRowsFn& release_;
+  const std::byte* begin_ = nullptr;
+  size_t bytes_ = 0;
+};
+
 // Rows are copied before they are written side by side: the copy stays in the second cache.
 template <typename T>
 void Pack(const void* from, const LaneRows& rows, T* to, const ReleaseRowsFn& release = {}) {
@@ -19,6 +47,7 @@ void Pack(const void* from, const LaneRows& rows, T* to, const ReleaseRowsFn& re
   const int64_t row_bytes = rows.each * static_cast<int64_t>(sizeof(T));
   ParallelFor(rows.count * groups, 2 * kLanes * row_bytes, [&](int64_t begin, int64_t end) {
     std::vector<T> copy(static_cast<size_t>(kLanes * rows.each));
+    ReadBytes read(release);
     for (int64_t i = begin; i < end; ++i) {
       const int64_t first = i % groups * kLanes, valid = std::min(kLanes, rows.n - first);
       const auto* source =
@@ -30,7 +59,7 @@ void Pack(const void* from, const LaneRows& rows, T* to, const ReleaseRowsFn& re
       for (int64_t k = 0; k < rows.each; ++k) {
         for (int64_t c = 0; c < kLanes; ++c) group[k * kLanes + c] = copy[c * rows.each + k];
       }
-      if (release) release(source, bytes);
+      read.Add(source, bytes);
     }
   });
 }
