@@ -191,6 +191,8 @@ void Finish(bool pages, Passes& passes) {
   // Stores weights as bfloat16 or codes. All other rules have matched the float matrices by now.
   passes.Add(QuantiseWeights());
   Tidy(passes);
+  // Computes once what only moves the numbers of a constant.
+  passes.Add(FoldWeights());
   // Fuses the scaling, cast or quantisation of the result of paged attention.
   passes.Add(FusePagedOutput());
   // Fuses the elementwise ops that remain into chains.

@@ -12,6 +12,7 @@ namespace pagefuse {
 
 std::unique_ptr<Pass> ConstantFolding();
 std::unique_ptr<Pass> ConstantViews();
+std::unique_ptr<Pass> FoldWeights();
 std::unique_ptr<Pass> GatherCutRows();
 std::unique_ptr<Pass> SimplifyCasts();
 std::unique_ptr<Pass> SimplifyShapes();
