@@ -3,6 +3,7 @@
 // side by side in memory.
 #pragma once
 
+#include <initializer_list>
 #include <vector>
 
 #include "pagefuse/ops/kernels/linalg/nbits_lanes.h"

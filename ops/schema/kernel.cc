@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/ops/schema/kernel.h"
 
+#include <algorithm>
+
 #include "pagefuse/base/str_cat.h"
 
 namespace pagefuse {
@@ -27,6 +29,8 @@ int64_t TensorArg::block_bytes() const {
 
 TokenRows TokenRows::Of(const int32_t* query_start_loc, int64_t sequences) {
   TokenRows rows;
+  if (query_start_loc[0] != 0) return rows;
+  if (!std::is_sorted(query_start_loc, query_start_loc + sequences + 1)) return rows;
   for (int64_t b = 0; b < sequences; ++b) {
     const int64_t begin = query_start_loc[b], end = query_start_loc[b + 1];
     if (begin >= end) continue;

@@ -66,7 +66,8 @@ struct TokenRows {
   std::vector<Run> runs;
 
   int64_t count() const { return runs.empty() ? 0 : runs.back().end; }
-  // From where sequences begin among the tokens, [B + 1].
+  // From where sequences begin among the tokens, [B + 1]. None if these do not ascend from 0: what reads
+  // the input says so.
   static TokenRows Of(const int32_t* query_start_loc, int64_t sequences);
 };
 

@@ -29,6 +29,9 @@ TEST(TokenRows, AreReadWhereASequenceHasMoreThanOne) {
   EXPECT_EQ(of({0, 1, 2, 3}), "0-3w ");
   EXPECT_EQ(of({0, 1, 2, 7, 9}), "0-2w 2-9r ");
   EXPECT_EQ(of({0, 5, 6, 6, 7, 9}), "0-5r 5-7w 7-9r ");  // one has none
+  for (const auto& bad : {std::vector<int32_t>{0, 1000, 4, 5}, {2, 3, 5}, {-1, 4, 5}, {0, -3, 5}}) {
+    EXPECT_EQ(of(bad), "");
+  }
 }
 
 TEST(TokenRows, AreTheRowsOfAPagedGraphsStep) {
