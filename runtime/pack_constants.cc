@@ -34,21 +34,31 @@ class Packer {
     for (const Memory& memory : order_) {
       progress.Reach(packed++);
       const Constant& constant = constants_[memory];
-      std::vector<const Packing*> done;
-      for (const auto& [node, state, port] : constant.readers) {
-        if (port.reads_rows || std::ranges::count(done, port.packing) > 0) continue;
-        PF_RETURN_IF_ERROR(Pack(constant, *port.packing, *node));
-        done.push_back(port.packing);
+      std::vector<Order> done;
+      for (const Reader& reader : constant.readers) {
+        if (reader.port.reads_rows || std::ranges::count(done, reader.order) > 0) continue;
+        PF_RETURN_IF_ERROR(Pack(constant, reader));
+        done.push_back(reader.order);
       }
     }
     return absl::OkStatus();
   }
 
  private:
+  // What packed memory is: matrices of other sizes on the same memory are packed otherwise.
+  struct Order {
+    const Packing* packing = nullptr;
+    std::vector<int64_t> sizes;
+
+    bool operator==(const Order&) const = default;
+  };
   struct Reader {
     const Node* node = nullptr;
     PackedConstants* state = nullptr;
     PackedPort port;
+    Order order;
+
+    const Value* value() const { return node->input(port.port); }
   };
   // One memory, which several values may have in shapes of their own: a table of embeddings and a
   // tied head.
@@ -76,31 +86,33 @@ class Packer {
       Constant& constant = constants_[memory];
       if (constant.readers.empty()) order_.push_back(memory);
       if (std::ranges::count(constant.values, value) == 0) constant.values.push_back(value);
-      constant.readers.push_back({&node, &state, port});
+      Order order{port.packing, tensor.dims()};
+      if (port.matrices.rows > 0) order.sizes = {port.matrices.count, port.matrices.rows};
+      constant.readers.push_back({&node, &state, port, std::move(order)});
     }
   }
 
-  // Packs the constant for all that take it so; `node` is the first.
-  absl::Status Pack(const Constant& constant, const Packing& packing, const Node& node) {
+  // Packs the constant for all that take it as the first one does.
+  absl::Status Pack(const Constant& constant, const Reader& first) {
     std::vector<const Reader*> takers;
     for (const Reader& reader : constant.readers) {
-      if (reader.port.packing == &packing) takers.push_back(&reader);
+      if (reader.order == first.order) takers.push_back(&reader);
     }
-    Tensor rows = *constant.values[0]->initializer();
+    Tensor rows = *first.value()->initializer();
     const bool is_copy =
         static_cast<int64_t>(takers.size()) < constant.NumUses() || constant.IsOutput();
     if (!is_copy) {
       for (Value* value : constant.values) {
-        PF_ASSIGN_OR_RETURN(Tensor absent,
-                            AbsentTensor(rows.dtype(), value->initializer()->dims()));
+        PF_ASSIGN_OR_RETURN(Tensor absent, AbsentTensor(value->initializer()->dtype(),
+                                                        value->initializer()->dims()));
         value->graph()->SetInitializer(value, std::move(absent));
       }
     }
     absl::StatusOr<Tensor> packed =
-        packing.pack(std::move(rows), takers.front()->port.matrices, allocator_);
+        first.port.packing->pack(std::move(rows), first.port.matrices, allocator_);
     if (!packed.ok()) {
       return absl::Status(packed.status().code(),
-                          StrCat(node.Description(), ": weight \"", constant.values[0]->name(),
+                          StrCat(first.node->Description(), ": weight \"", first.value()->name(),
                                  "\": ", StdView(packed.status().message())));
     }
     for (const Reader* taker : takers) {

@@ -99,6 +99,73 @@ TEST(PackConstants, WhatOthersReadIsCopied) {
   }
 }
 
+// Matrices of two shapes on the same memory: each is packed as what it is.
+TEST(PackConstants, OneMemoryInTwoShapesIsTwoWeights) {
+  const auto load = [](const std::map<std::string, std::string>& kernels) {
+    Model model = Must(ParseModel(
+        "<ir_version: 10, opset_import: [\"\" : 24, \"pagefuse\" : 1]> g (float[2, 64] a, "
+        "float[2, 32] b) => (float[2, N] y, float[2, M] z) <bfloat16[32, 64] w = ..., "
+        "bfloat16[64, 32] v = ...> {y = pagefuse.Linear (a, w) z = pagefuse.Linear (b, v)}"));
+    const Tensor w = Numbers(DataType::kBfloat16, {32, 64});
+    model.graph->SetInitializer(model.graph->FindValue("w"), w);
+    model.graph->SetInitializer(model.graph->FindValue("v"), Must(w.Reshaped({64, 32})));
+    return Load(std::move(model), kernels);
+  };
+  const auto run = [](Session& session) {
+    return Must(session.Run(
+        {{"a", Numbers(DataType::kFloat, {2, 64})}, {"b", Numbers(DataType::kFloat, {2, 32})}}));
+  };
+  const auto packed = load({}), rows = load({{"Linear", "reference"}});
+  const std::vector<Tensor> got = run(*packed), want = run(*rows);
+  EXPECT_TRUE(got[0].IdenticalTo(want[0]));
+  EXPECT_TRUE(got[1].IdenticalTo(want[1]));
+}
+
+// Codes of a table and of a head, in shapes of their own, in whole groups of rows and in part of one.
+TEST(PackConstants, CodesOfATableAndATiedHeadAreInMemoryOnce) {
+  for (const int64_t n : {256, 249}) {
+    for (const int64_t bits : {4, 8}) {
+      const int64_t k = 256, blocks = k / 32, bytes = 32 * bits / 8;
+      const auto load = [&](const std::map<std::string, std::string>& kernels) {
+        const std::string sizes = StrCat("bits = ", bits, ", block_size = 32");
+        Model model = Must(ParseModel(StrCat(
+            "<ir_version: 10, opset_import: [\"\" : 24, \"com.microsoft\" : 1]> g (int64[3] ids, "
+            "float[2, 256] x) => (float[3, K] rows, float[2, N] y) <uint8[",
+            n, ", ", blocks, ", ", bytes, "] codes = ..., uint8[", n, ", ", blocks * bytes,
+            "] table = ..., float[", n, ", ", blocks,
+            "] scales = ...> {rows = com.microsoft.GatherBlockQuantized <", sizes,
+            "> (table, ids, scales) y = com.microsoft.MatMulNBits <K = 256, N = ", n,
+            ", accuracy_level = 4, ", sizes, "> (x, codes, scales)}")));
+        Tensor codes = Must(Tensor::Allocate(DataType::kUint8, {n, blocks, bytes}));
+        int64_t i = 0;
+        for (uint8_t& code : codes.mutable_values<uint8_t>()) {
+          code = static_cast<uint8_t>(i++ * 37 % 251);
+        }
+        const auto set = [&](const char* name, Tensor tensor) {
+          model.graph->SetInitializer(model.graph->FindValue(name), std::move(tensor));
+        };
+        set("table", Must(codes.Reshaped({n, blocks * bytes})));
+        set("codes", std::move(codes));
+        set("scales", Numbers(DataType::kFloat, {n, blocks}));
+        return Load(std::move(model), kernels);
+      };
+      const auto run = [&](Session& session) {
+        return Must(session.Run({{"ids", Tensor::Of<int64_t>({3}, {n - 1, 0, -2})},
+                                 {"x", Numbers(DataType::kFloat, {2, k})}}));
+      };
+      const auto packed = load({}), rows = load({{"GatherBlockQuantized", "reference"}});
+      for (const char* name : {"table", "codes", "scales"}) {
+        EXPECT_TRUE(IsAbsent(*packed->model().graph->FindValue(name)->initializer())) << name;
+      }
+      EXPECT_EQ(packed->stats().packed_weight_bytes, 0);
+      EXPECT_FALSE(IsAbsent(*rows->model().graph->FindValue("table")->initializer()));
+      const std::vector<Tensor> got = run(*packed), want = run(*rows);
+      EXPECT_TRUE(got[0].IdenticalTo(want[0]));
+      EXPECT_TRUE(got[1].IdenticalTo(want[1]));
+    }
+  }
+}
+
 // The memory of a model that its owner keeps is not packed in place.
 TEST(PackConstants, LeavesTheMemoryOfOthersAlone) {
   const Model kept = ModelOf(kSizes[0], kTiedOutputs, kTied);
