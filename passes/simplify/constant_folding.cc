@@ -48,7 +48,7 @@ class Folding {
       if (!constants.has_value()) continue;
       for (int i = 0; i < node->num_outputs(); ++i) {
         if (node->output(i) != nullptr && !node->output(i)->uses().empty()) {
-          Put(*node->output(i), (*constants)[i]);
+          PutConstant(graph_, *node->output(i), (*constants)[i], context_.contents);
         }
       }
       for (const Node* dead : EraseDead(node, context_.contents)) erased.insert(dead);
@@ -96,19 +96,10 @@ class Folding {
   }
 
   std::optional<std::vector<Tensor>> FromInputs(const Node& node) const {
-    std::vector<Tensor> inputs;
-    for (const Value* input : node.inputs()) {
-      const Tensor* constant = ConstantOf(input);
-      if (input != nullptr && constant == nullptr) return std::nullopt;
-      inputs.push_back(constant == nullptr ? Tensor() : *constant);
-    }
     for (const Value* output : node.outputs()) {
       if (output != nullptr && !IsSmall(*output)) return std::nullopt;
     }
-    auto outputs = EvaluateNode(node, OpsetOf(opsets_, node.domain()), inputs);
-    if (!outputs.ok() || static_cast<int>(outputs->size()) < node.num_outputs())
-      return std::nullopt;
-    return *std::move(outputs);
+    return OutputsOfConstants(node, opsets_);
   }
 
   static bool IsSmall(const Value& value) {
@@ -119,15 +110,6 @@ class Folding {
     return bytes.ok() && *bytes <= kMaxFoldedBytes;
   }
 
-  // The constant takes the place and, where the old value goes, the name.
-  void Put(Value& value, const Tensor& tensor) {
-    const std::string name = value.name();
-    const bool takes_name = !value.is_output();
-    if (takes_name) graph_.Rename(&value, graph_.UniqueName(name + "_computed"));
-    Value* constant = AddConstant(graph_, name, tensor, context_.contents);
-    ReplaceValue(graph_, &value, constant);
-  }
-
   Model& model_;
   PassContext& context_;
   Graph& graph_;
@@ -135,6 +117,27 @@ class Folding {
 };
 
 }  // namespace
+
+std::optional<std::vector<Tensor>> OutputsOfConstants(const Node& node,
+                                                      const OpsetImports& opsets) {
+  std::vector<Tensor> inputs;
+  for (const Value* input : node.inputs()) {
+    const Tensor* constant = ConstantOf(input);
+    if (input != nullptr && constant == nullptr) return std::nullopt;
+    inputs.push_back(constant == nullptr ? Tensor() : *constant);
+  }
+  auto outputs = EvaluateNode(node, OpsetOf(opsets, node.domain()), inputs);
+  if (!outputs.ok() || static_cast<int>(outputs->size()) < node.num_outputs()) {
+    return std::nullopt;
+  }
+  return *std::move(outputs);
+}
+
+void PutConstant(Graph& graph, Value& value, const Tensor& tensor, SymbolicContents& contents) {
+  const std::string name = value.name();
+  if (!value.is_output()) graph.Rename(&value, graph.UniqueName(name + "_computed"));
+  ReplaceValue(graph, &value, AddConstant(graph, name, tensor, contents));
+}
 
 std::unique_ptr<Pass> ConstantFolding() {
   return MakeGraphPass(

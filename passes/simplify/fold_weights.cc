@@ -8,14 +8,12 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <optional>
 #include <string>
 
 #include "absl/container/flat_hash_set.h"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/tensor/absent_tensor.h"
-#include "pagefuse/ops/evaluate/evaluate.h"
 #include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/simplify/simplify.h"
@@ -32,6 +30,9 @@ bool Moves(const Node& node) {
          !HasAttributeRef(node);
 }
 
+// Of the graph; or left out, which no op that moves does.
+bool IsResult(const Value* output) { return output == nullptr || output->is_output(); }
+
 class Weights {
  public:
   Weights(Model& model, PassContext& context, const GraphScope& scope)
@@ -46,10 +47,13 @@ class Weights {
     absl::flat_hash_set<const Node*> erased;
     for (Node* node : NodesOf(graph_)) {
       if (erased.contains(node) || !Moves(*node) || !IsTheOnlyReader(*node)) continue;
-      const auto moved = Evaluate(*node);
+      if (std::ranges::any_of(node->outputs(), IsResult)) continue;
+      const auto moved = OutputsOfConstants(*node, opsets_);
       if (!moved.has_value()) continue;
       Value* weight = node->input(0);
-      for (int i = 0; i < node->num_outputs(); ++i) Put(*node->output(i), (*moved)[i]);
+      for (int i = 0; i < node->num_outputs(); ++i) {
+        PutConstant(graph_, *node->output(i), (*moved)[i], context_.contents);
+      }
       for (const Node* dead : EraseDead(node, context_.contents)) erased.insert(dead);
       if (!weight->is_input()) Erase(weight);
       changed = true;
@@ -67,30 +71,6 @@ class Weights {
     const auto holders = holders_.find(constant->data());
     return weight->graph() == &graph_ && weight->uses().size() == 1 && !weight->is_output() &&
            (holders == holders_.end() || holders->second == 1);
-  }
-
-  // The outputs, if all inputs are constants.
-  std::optional<std::vector<Tensor>> Evaluate(const Node& node) const {
-    std::vector<Tensor> inputs;
-    for (const Value* input : node.inputs()) {
-      const Tensor* constant = ConstantOf(input);
-      if (input != nullptr && constant == nullptr) return std::nullopt;
-      inputs.push_back(constant == nullptr ? Tensor() : *constant);
-    }
-    for (const Value* output : node.outputs()) {
-      if (output == nullptr || output->is_output()) return std::nullopt;
-    }
-    auto outputs = EvaluateNode(node, OpsetOf(opsets_, node.domain()), inputs);
-    if (!outputs.ok() || static_cast<int>(outputs->size()) < node.num_outputs()) {
-      return std::nullopt;
-    }
-    return *std::move(outputs);
-  }
-
-  void Put(Value& value, const Tensor& tensor) {
-    const std::string name = value.name();
-    graph_.Rename(&value, graph_.UniqueName(name + "_computed"));
-    ReplaceValue(graph_, &value, AddConstant(graph_, name, tensor, context_.contents));
   }
 
   // Its memory goes before the next one's comes.

@@ -4,8 +4,11 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/pass.h"
 
 namespace pagefuse {
@@ -21,6 +24,11 @@ std::unique_ptr<Pass> SimplifyProducts();
 std::unique_ptr<Pass> Cse();
 std::unique_ptr<Pass> DeadCode();
 std::unique_ptr<Pass> JoinSizes();
+
+// The outputs of a node of constants alone; nothing where an input is none or it cannot be computed.
+std::optional<std::vector<Tensor>> OutputsOfConstants(const Node& node, const OpsetImports& opsets);
+// A constant takes the place of a value and, where the graph does not give that, its name.
+void PutConstant(Graph& graph, Value& value, const Tensor& tensor, SymbolicContents& contents);
 
 // Erases the nodes that nothing uses, those of subgraphs too; true if there were any.
 bool EraseDeadNodes(Graph& graph, SymbolicContents& contents);
