@@ -70,6 +70,7 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(
     }
   }
   decoder->plain_ = std::move(made->plain);
+  if (decoder->plain_) decoder->queue_ = std::make_unique<PlainQueue>(decoder->plain_.get());
   return decoder;
 }
 
@@ -194,6 +195,21 @@ absl::StatusOr<std::vector<Completion>> Decoder::Generate(const std::vector<Requ
     }
   }
   return completions;
+}
+
+absl::StatusOr<RequestId> Decoder::Submit(Request request, Sink sink) {
+  if (!engine_) return queue_->Submit(std::move(request), std::move(sink));
+  const std::string why = WhyAsExported(request);
+  if (!why.empty()) return absl::FailedPreconditionError(why);
+  return engine_->Submit(std::move(request), std::move(sink));
+}
+
+void Decoder::Cancel(RequestId id) { engine_ ? engine_->Cancel(id) : queue_->Cancel(id); }
+
+StepReport Decoder::Step() { return engine_ ? engine_->Step() : queue_->Step(); }
+
+void Decoder::ForgetTexts() {
+  if (engine_) engine_->ForgetTexts();
 }
 
 void Decoder::Reread(const std::function<bool()>& goes_on) {

@@ -14,6 +14,7 @@
 
 #include "pagefuse/runtime/engine.h"
 #include "pagefuse/runtime/plain_decoder.h"
+#include "pagefuse/runtime/plain_queue.h"
 #include "pagefuse/runtime/rewrite_check.h"
 
 namespace pagefuse {
@@ -28,7 +29,7 @@ struct DecoderOptions {
   std::string verdicts = {};
 };
 
-// Not thread-safe.
+// Not thread-safe, but for Submit and Cancel.
 class Decoder {
  public:
   // A graph that cannot be paged runs as a PlainDecoder, unless that is required, or options of the
@@ -65,6 +66,15 @@ class Decoder {
   absl::StatusOr<std::vector<Completion>> Generate(const std::vector<Request>& requests,
                                                    const OnToken& on_token = nullptr);
   absl::Status WarmUp(const std::vector<Request>& requests);
+
+  // As those of Engine; a graph that is not paged runs one request a step, to its end. Requests that the
+  // paged graph does not run are FailedPrecondition (WhyAsExported), and what followed a new token that
+  // it does not run ends there. Not to be mixed with Generate.
+  absl::StatusOr<RequestId> Submit(Request request, Sink sink);
+  void Cancel(RequestId id);
+  StepReport Step();
+  // Engine::ForgetTexts.
+  void ForgetTexts();
   // Reads answers of earlier calls, as a next turn will (EngineOptions::rereads), until none is left or
   // `goes_on` says no between two steps. For a time in which nobody waits; no other call may run.
   void Reread(const std::function<bool()>& goes_on);
@@ -96,6 +106,7 @@ class Decoder {
   std::unique_ptr<Engine> engine_;
   std::optional<Beyond> beyond_;
   std::unique_ptr<PlainDecoder> plain_;
+  std::unique_ptr<PlainQueue> queue_;  // of plain_
   std::string why_not_paged_;
   std::optional<RewriteVerdict> verdict_;
 };

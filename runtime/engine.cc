@@ -100,6 +100,8 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::unique_ptr<PagedMode
   PF_RETURN_IF_ERROR(impl->MakeCache());
   impl->stats.cache_bytes_per_token = impl->model->layout().bytes_per_token();
   impl->stats.cache_bytes_per_sequence = impl->model->layout().bytes_per_sequence();
+  impl->stats.bytes_per_page = impl->model->layout().bytes_per_page();
+  if (const PrefixTree* tree = impl->model->cache().tree()) impl->stats.hit_unit = tree->unit();
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }
 
@@ -225,7 +227,17 @@ std::optional<int64_t> Engine::capacity() const {
 const Session& Engine::session() const { return impl_->model->session(); }
 const PagedCache& Engine::cache() const { return impl_->model->cache(); }
 const CacheSettings& Engine::cache_settings() const { return impl_->model->cache_settings(); }
-EngineStats Engine::stats() const { return impl_->stats; }
+EngineStats Engine::stats() const {
+  EngineStats stats = impl_->stats;
+  stats.preemptions = impl_->scheduler->preemptions();
+  stats.recomputed_tokens = impl_->scheduler->recomputed_tokens();
+  stats.prefix_lost_tokens = impl_->scheduler->lost_tokens();
+  return stats;
+}
 int64_t Engine::vocabulary() const { return impl_->model->vocabulary(); }
+
+void Engine::ForgetTexts() {
+  if (PrefixTree* tree = impl_->model->cache().tree()) tree->Clear();
+}
 
 }  // namespace pagefuse

@@ -87,11 +87,19 @@ struct EngineStats {
   int64_t decode_tokens = 0;
   int64_t draft_tokens = 0;  // that were guessed, and
   int64_t drafts_right = 0;  // of these in decode_tokens
+  int64_t preemptions = 0;
+  int64_t recomputed_tokens = 0;   // that were computed before their request had to give way
+  int64_t prefix_lost_tokens = 0;  // known beginnings behind which windows and states were gone
   double prefill_seconds = 0;
   double decode_seconds = 0;
+  double plan_seconds = 0;               // of the scheduler, before the graph runs
+  double sample_seconds = 0;             // behind it: draws, and what sinks do
   int64_t cache_bytes_per_token = 0;     // by which a sequence grows with each, scales included
   int64_t cache_bytes_per_sequence = 0;  // besides: of windows and states, which do not grow
-  int64_t peak_pages = 0;                // that sequences held at one time
+  int64_t bytes_per_page = 0;            // of the cache
+  int64_t hit_unit =
+      0;  // tokens: what texts begin with alike is found in multiples; 0: not looked for
+  int64_t peak_pages = 0;  // that sequences held at one time
 };
 
 using RequestId = int64_t;
@@ -99,6 +107,8 @@ using RequestId = int64_t;
 // What a request is told, by the thread that steps the engine. It must not block; one that throws ends
 // its request alone, as failed.
 struct Sink {
+  // The first tokens of the prompt are about to be computed, or were known; may be null.
+  std::function<void()> on_start = nullptr;
   OnToken on_token = nullptr;  // NewToken::completion is the sample; may be null
   // Each of the samples, in any order: `sample` is its place.
   std::function<void(int64_t sample, Completion)> on_done = nullptr;  // may be null
@@ -163,6 +173,8 @@ class Engine {
   const CacheSettings& cache_settings() const;
   EngineStats stats() const;
   int64_t vocabulary() const;  // 0: not declared
+  // Forgets all texts of which no request holds pages. By the thread that steps.
+  void ForgetTexts();
 
  private:
   struct Impl;

@@ -25,6 +25,7 @@ struct Engine::Impl {
     Request request;
     Sink sink;
     bool shares = true;
+    bool started = false;           // its sink knows
     bool rereads = false;           // of the engine's own, for nobody
     std::vector<Drafts> drafts;     // of the samples
     std::vector<Progress> samples;  // never resized: the scheduler looks at their tokens
@@ -76,6 +77,7 @@ struct Engine::Impl {
   void EndRereading();
   bool Reread();
   absl::StatusOr<Scheduler::Step> Plan();
+  void TellStarts(const Scheduler::Step& step);
   StepReport Step();
   absl::StatusOr<std::unique_ptr<StepLogits>> RunStep(const Scheduler::Step& step);
   // The logits from row `first` on: that behind the newest token of a request, and behind each draft.

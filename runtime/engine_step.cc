@@ -132,7 +132,13 @@ void Engine::Impl::TakeCancelled() {
   std::vector<RequestId> ids;
   {
     const std::lock_guard lock(mutex);
-    ids.swap(cancelled);
+    // One that came meanwhile, and that no step has taken, is ended when one has.
+    const auto is_new = [this](RequestId id) {
+      return !submitted.empty() && id >= submitted.front()->id && id < next_id;
+    };
+    const auto kept = std::partition(cancelled.begin(), cancelled.end(), is_new);
+    ids.assign(kept, cancelled.end());
+    cancelled.erase(kept, cancelled.end());
   }
   for (const RequestId id : ids) End(id, FinishReason::kCancelled, absl::OkStatus());
 }
@@ -286,6 +292,15 @@ absl::StatusOr<Scheduler::Step> Engine::Impl::Plan() {
   return step;
 }
 
+void Engine::Impl::TellStarts(const Scheduler::Step& step) {
+  for (const Scheduler::Work& work : step.work) {
+    Active& item = *owners.at(work.request).active;
+    if (std::exchange(item.started, true) || !item.sink.on_start) continue;
+    // It decides nothing.
+    Guarded([&] { item.sink.on_start(); }).IgnoreError();
+  }
+}
+
 StepReport Engine::Impl::Step() {
   TakeSubmitted();
   TakeCancelled();
@@ -296,11 +311,14 @@ StepReport Engine::Impl::Step() {
                       static_cast<int64_t>(scheduler->num_waiting()), rereads};
   };
   if (scheduler->done()) return report(0);
+  const auto planned = std::chrono::steady_clock::now();
   const absl::StatusOr<Scheduler::Step> step = Plan();
+  stats.plan_seconds += Seconds(planned);
   if (!step.ok()) {
     End(owners.at(scheduler->WhoIsStuck()).active->id, FinishReason::kFailed, step.status());
     return report(0);
   }
+  TellStarts(*step);
   const absl::StatusOr<std::unique_ptr<StepLogits>> logits = RunStep(*step);
   if (!logits.ok()) {
     scheduler->RollBack();
@@ -311,6 +329,7 @@ StepReport Engine::Impl::Step() {
     }
     return report(0);
   }
+  const auto sampled = std::chrono::steady_clock::now();
   scheduler->Commit(*step);
   TakeCancelled();
   int64_t row = 0;
@@ -321,6 +340,7 @@ StepReport Engine::Impl::Step() {
     if (!owners.contains(work.request)) continue;  // cancelled meanwhile
     TakeLogits(work, **logits, first);
   }
+  stats.sample_seconds += Seconds(sampled);
   return report(static_cast<int64_t>(step->metadata->positions.size()));
 }
 

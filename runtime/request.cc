@@ -28,6 +28,18 @@ absl::Status CheckTokens(std::string_view field, const std::vector<int64_t>& tok
   return absl::OkStatus();
 }
 
+// The token behind those that are known.
+absl::StatusOr<SampledToken> Sampled(const Request& request, StepLogits& logits, int64_t row,
+                                     Progress& progress, bool forced) {
+  TokenLimits limits;
+  const auto produced = static_cast<int64_t>(progress.completion.tokens.size());
+  if (produced < request.sampling.min_tokens) limits.forbidden = request.stop_tokens;
+  if (progress.constraint && !forced) {
+    PF_ASSIGN_OR_RETURN(limits.allowed, progress.constraint->Allowed());
+  }
+  return logits.Sample(row, progress.sampler, progress.tokens, request.prompt.size(), limits);
+}
+
 bool HasSamples(const Request& request) {
   return request.samples >= 1 && request.samples <= kMaxSamples;
 }
@@ -79,6 +91,7 @@ std::vector<Progress> Begin(const std::vector<Request>& requests,
                           .tokens = request.prompt,
                           .completion = std::move(completion),
                           .sampler = Sampler(request.sampling, seed, sample),
+                          .constraint = request.constraint ? request.constraint() : nullptr,
                           .done = request.max_new_tokens == 0 || !status.ok()});
     }
   }
@@ -106,10 +119,8 @@ void AddToken(const Request& request, StepLogits& logits, int64_t row, Progress&
               size_t index, const OnToken& on_token) {
   Completion& completion = progress.completion;
   const size_t produced = completion.tokens.size();
-  std::span<const int64_t> forbidden;
-  if (static_cast<int64_t>(produced) < request.sampling.min_tokens) forbidden = request.stop_tokens;
-  auto sampled =
-      logits.Sample(row, progress.sampler, progress.tokens, request.prompt.size(), forbidden);
+  const bool forced = produced < request.forced.size();
+  auto sampled = Sampled(request, logits, row, progress, forced);
   std::vector<float> kept;
   if (sampled.ok() && request.keep_logits) {
     const auto values = logits.Row(row);
@@ -130,9 +141,11 @@ void AddToken(const Request& request, StepLogits& logits, int64_t row, Progress&
   completion.tokens.push_back(token);
   if (request.keep_logits) completion.logits.push_back(std::move(kept));
   if (sampled->logprobs) completion.logprobs.push_back(*std::move(sampled->logprobs));
-  const bool forced = produced < request.forced.size();
+  const bool constrained = progress.constraint && !forced;
+  if (constrained) progress.constraint->Accept(token);
   progress.tokens.push_back(forced ? request.forced[produced] : token);
-  const bool stopped = !forced && std::ranges::count(request.stop_tokens, token) > 0;
+  const bool stopped = (!forced && std::ranges::count(request.stop_tokens, token) > 0) ||
+                       (constrained && progress.constraint->Ended());
   const bool full = static_cast<int64_t>(completion.tokens.size()) >= request.max_new_tokens;
   if (stopped) completion.finish = FinishReason::kStop;
   const TokenLogprobs* logprobs =

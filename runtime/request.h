@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 
 #include "pagefuse/runtime/sampler.h"
 #include "pagefuse/runtime/step_logits.h"
+#include "pagefuse/runtime/token_constraint.h"
 
 namespace pagefuse {
 
@@ -24,7 +26,9 @@ struct Request {
   std::vector<int64_t> forced = {};
   bool keep_logits = false;
   SamplingOptions sampling = {};
-  int64_t samples = 1;          // completions of one prompt, which is computed once; 1 to 16
+  int64_t samples = 1;  // completions of one prompt, which is computed once; 1 to 16
+  // What its answers may be; null: anything. Tokens that are forced are not asked of it.
+  TokenConstraintMaker constraint = nullptr;
   std::string cache_salt = {};  // requests with another one share no beginnings
   // Why the caller refuses it, for limits that a decoder does not know; it ends as others that are
   // refused.
@@ -83,6 +87,7 @@ struct Progress {
   std::vector<int64_t> tokens;
   Completion completion;
   Sampler sampler;
+  std::unique_ptr<TokenConstraint> constraint = nullptr;
   bool done = false;
 };
 // Those of each request, in order. Done at once where no new token is asked for, and refused where

@@ -21,6 +21,22 @@ absl::Status Wrong(std::string_view field, std::string_view expected, double val
   return absl::InvalidArgumentError(StrCat(field, ": expected ", expected, ", got ", value));
 }
 
+constexpr float kNever = -std::numeric_limits<float>::infinity();
+
+// `allowed` as in TokenLimits.
+void KeepAllowed(std::span<const uint64_t> allowed, std::vector<float>& logits) {
+  constexpr size_t kBits = 64;
+  for (size_t begin = 0; begin < logits.size(); begin += kBits) {
+    const size_t word = begin / kBits;
+    const uint64_t bits = word < allowed.size() ? allowed[word] : 0;
+    if (bits == ~uint64_t{0}) continue;
+    const size_t count = std::min(kBits, logits.size() - begin);
+    for (size_t i = 0; i < count; ++i) {
+      if ((bits >> i & 1) == 0) logits[begin + i] = kNever;
+    }
+  }
+}
+
 // Finite for the smallest temperatures too.
 double InverseOf(double temperature) {
   return std::min(1 / temperature, std::numeric_limits<double>::max());
@@ -131,7 +147,7 @@ void Sampler::CountTokens(std::span<const int64_t> tokens, size_t prompt) {
   }
 }
 
-void Sampler::Adjust(std::span<const float> logits, std::span<const int64_t> forbidden) {
+void Sampler::Adjust(std::span<const float> logits, const TokenLimits& limits) {
   adjusted_.assign(logits.begin(), logits.end());
   const auto size = static_cast<int64_t>(logits.size());
   // In double until all of it is done, so that the order of roundings does not matter.
@@ -150,9 +166,10 @@ void Sampler::Adjust(std::span<const float> logits, std::span<const int64_t> for
     if (count.output > 0) logit -= options_.presence_penalty;
   }
   for (const auto& [token, logit] : changed) adjusted_[token] = static_cast<float>(logit);
-  for (int64_t token : forbidden) {
-    if (token >= 0 && token < size) adjusted_[token] = -std::numeric_limits<float>::infinity();
+  for (int64_t token : limits.forbidden) {
+    if (token >= 0 && token < size) adjusted_[token] = kNever;
   }
+  if (!limits.allowed.empty()) KeepAllowed(limits.allowed, adjusted_);
 }
 
 // The token where the weights, summed by ascending id, pass a random part of their sum.
@@ -188,13 +205,17 @@ TokenLogprobs Sampler::Logprobs(const LogitRow& raw, int64_t token) const {
 
 absl::StatusOr<SampledToken> Sampler::Next(std::span<const float> logits,
                                            std::span<const int64_t> tokens, size_t prompt,
-                                           std::span<const int64_t> forbidden) {
+                                           const TokenLimits& limits) {
   PF_ASSIGN_OR_RETURN(const LogitRow raw, LogitRow::Of(logits));
   std::optional<LogitRow> changed;
-  if (adjusts() || !forbidden.empty()) {
+  if (adjusts() || !limits.forbidden.empty() || !limits.allowed.empty()) {
     CountTokens(tokens, prompt);
-    Adjust(logits, forbidden);
-    PF_ASSIGN_OR_RETURN(changed, LogitRow::Of(adjusted_));
+    Adjust(logits, limits);
+    auto row = LogitRow::Of(adjusted_);
+    if (!row.ok() && !limits.allowed.empty()) {
+      return absl::FailedPreconditionError("expected a token that may come next, got none");
+    }
+    PF_ASSIGN_OR_RETURN(changed, std::move(row));
   }
   const LogitRow& row = changed ? *changed : raw;
   if (logits.size() > kMostWeights && (options_.temperature > 0 || options_.logprobs)) {

@@ -14,11 +14,12 @@
 #include "absl/status/statusor.h"
 
 #include "pagefuse/runtime/logit_row.h"
+#include "pagefuse/runtime/token_constraint.h"
 
 namespace pagefuse {
 
-// The order of the stages: log probabilities are taken of the logits as they come; then bias, forbidden
-// tokens, repetition, frequency and presence penalty; with temperature 0 the largest logit, of
+// The order of the stages: log probabilities are taken of the logits as they come; then bias, tokens
+// that cannot come, repetition, frequency and presence penalty; with temperature 0 the largest logit, of
 // several the lowest id; else logits are divided by the temperature, min-p, top-k, top-p, a draw.
 // (Other implementations put min-p behind top-p.)
 struct SamplingOptions {
@@ -54,17 +55,18 @@ class Sampler {
  public:
   Sampler(SamplingOptions options, uint64_t seed, int64_t sample);
 
-  // The token behind `tokens`, of which the first `prompt` are the prompt. `forbidden` tokens cannot come.
-  // InvalidArgument as of LogitRow::Of, and for a draw or logprobs of more than kMostWeights logits.
+  // The token behind `tokens`, of which the first `prompt` are the prompt. InvalidArgument as of
+  // LogitRow::Of, and for a draw or logprobs of more than kMostWeights logits; FailedPrecondition
+  // if of those that are allowed none can come.
   absl::StatusOr<SampledToken> Next(std::span<const float> logits, std::span<const int64_t> tokens,
-                                    size_t prompt, std::span<const int64_t> forbidden);
+                                    size_t prompt, const TokenLimits& limits = {});
 
   uint64_t seed() const { return seed_; }
 
  private:
   bool adjusts() const;
   void CountTokens(std::span<const int64_t> tokens, size_t prompt);
-  void Adjust(std::span<const float> logits, std::span<const int64_t> forbidden);
+  void Adjust(std::span<const float> logits, const TokenLimits& limits);
   absl::StatusOr<int64_t> Draw(const LogitRow& row, uint64_t position) const;
   TokenLogprobs Logprobs(const LogitRow& raw, int64_t token) const;
 

@@ -163,6 +163,7 @@ void Scheduler::Preempt(size_t number) {
   Request& request = requests_.at(number);
   if (request.text.shares) KeepAll(request);
   Withdraw(number, request);
+  request.computed_before = Computed(request);
   cache_->Remove(request.sequence);
   request.sequence = -1;
   running_.erase({request.arrival, number});
@@ -187,7 +188,10 @@ bool Scheduler::Admit(size_t number, const PrefixTree::Hit& hit, int64_t& promis
     request.was_admitted = true;
     request.shared_tokens = hit.length;
     shared_tokens_ += hit.length;
+    lost_tokens_ += std::max<int64_t>(hit.known - hit.length, 0);
   }
+  recomputed_tokens_ +=
+      std::max<int64_t>(std::exchange(request.computed_before, 0) - hit.length, 0);
   Announce(number, request);
   waiting_.erase({request.arrival, number});
   running_[{request.arrival, number}] = &request;

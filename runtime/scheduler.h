@@ -94,6 +94,10 @@ class Scheduler {
   // Tokens of prompts that were not computed since the tree knew them: of all requests, and of one.
   int64_t shared_tokens() const { return shared_tokens_; }
   int64_t shared_tokens(size_t request) const;
+  // Tokens that were computed again since their request gave its blocks back.
+  int64_t recomputed_tokens() const { return recomputed_tokens_; }
+  // Of beginnings that the tree knew those behind its checkpoints, which were computed again.
+  int64_t lost_tokens() const { return lost_tokens_; }
 
   // Takes cache slots for the next step; empty if nothing is left to do. ResourceExhausted if the
   // oldest request alone does not fit (WhoIsStuck).
@@ -124,6 +128,7 @@ class Scheduler {
     int64_t leader_length = 0;
     bool was_admitted = false;
     int64_t shared_tokens = 0;
+    int64_t computed_before = 0;  // when it gave its blocks back
 
     int64_t num_tokens() const { return static_cast<int64_t>(text.tokens->size()); }
   };
@@ -183,6 +188,8 @@ class Scheduler {
   size_t next_ = 0;
   int64_t preemptions_ = 0;
   int64_t shared_tokens_ = 0;
+  int64_t recomputed_tokens_ = 0;
+  int64_t lost_tokens_ = 0;
 };
 
 }  // namespace pagefuse

@@ -24,8 +24,8 @@ class PickedRows final : public StepLogits {
   }
   absl::StatusOr<SampledToken> Sample(int64_t row, Sampler& sampler,
                                       std::span<const int64_t> tokens, size_t prompt,
-                                      std::span<const int64_t> forbidden) override {
-    return logits_->Sample(places_[row], sampler, tokens, prompt, forbidden);
+                                      const TokenLimits& limits) override {
+    return logits_->Sample(places_[row], sampler, tokens, prompt, limits);
   }
 
  private:
@@ -42,9 +42,9 @@ int64_t StepLogits::rows() const {
 
 absl::StatusOr<SampledToken> StepLogits::Sample(int64_t row, Sampler& sampler,
                                                 std::span<const int64_t> tokens, size_t prompt,
-                                                std::span<const int64_t> forbidden) {
+                                                const TokenLimits& limits) {
   PF_ASSIGN_OR_RETURN(const std::span<const float> logits, Row(row));
-  return sampler.Next(logits, tokens, prompt, forbidden);
+  return sampler.Next(logits, tokens, prompt, limits);
 }
 
 absl::StatusOr<Tensor> StepLogits::TakeAll() {

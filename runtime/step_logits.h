@@ -31,7 +31,7 @@ class StepLogits {
   // arithmetic of token_weights.h, where the sampler needs nothing else of them.
   virtual absl::StatusOr<SampledToken> Sample(int64_t row, Sampler& sampler,
                                               std::span<const int64_t> tokens, size_t prompt,
-                                              std::span<const int64_t> forbidden);
+                                              const TokenLimits& limits);
   // All rows, [R, V] or [1, T, V], in the host's memory. The last call.
   virtual absl::StatusOr<Tensor> TakeAll();
 };

@@ -536,6 +536,31 @@ TEST(EngineSteps, ASinkThatThrowsEndsItsRequestAlone) {
   EXPECT_EQ(engine->cache().pool().num_held(), 0);
 }
 
+// It is in no step yet, and must be in none.
+TEST(EngineSteps, OneThatComesAndLeavesWhileAStepRunsIsCancelled) {
+  Engine* runs = nullptr;
+  bool came = false;
+  std::optional<Completion> left;
+  EngineOptions options;
+  options.on_step = [&](const EngineStep&) {
+    if (std::exchange(came, true)) return absl::OkStatus();
+    const auto id = runs->Submit(
+        {.prompt = {1, 2, 3}, .max_new_tokens = 5},
+        {.on_done = [&](int64_t, Completion completion) { left = std::move(completion); }});
+    runs->Cancel(Must(id));
+    runs->Cancel(Must(id) + 1);  // nobody yet
+    return absl::OkStatus();
+  };
+  const std::unique_ptr<Engine> engine = MakeEngine(options);
+  runs = engine.get();
+  EXPECT_EQ(Tokens(*engine, {SixRequests()[0]})[0].size(), 15);
+  engine->Step();
+  ASSERT_TRUE(left.has_value());
+  EXPECT_EQ(left->finish, FinishReason::kCancelled);
+  EXPECT_TRUE(left->tokens.empty());
+  EXPECT_EQ(Tokens(*engine, {SixRequests()[0]})[0].size(), 15);
+}
+
 TEST(EngineSteps, OtherThreadsSubmitAndCancel) {
   const auto requests = SixRequests();
   const auto alone = OneByOne(requests, 0);

@@ -36,10 +36,10 @@ class VeiledLogits final : public StepLogits {
   }
   absl::StatusOr<SampledToken> Sample(int64_t row, Sampler& sampler,
                                       std::span<const int64_t> tokens, size_t prompt,
-                                      std::span<const int64_t> forbidden) override {
-    if (!draws_) return StepLogits::Sample(row, sampler, tokens, prompt, forbidden);
+                                      const TokenLimits& limits) override {
+    if (!draws_) return StepLogits::Sample(row, sampler, tokens, prompt, limits);
     ++counts_->draws;
-    return sampler.Next(Unveiled(row), tokens, prompt, forbidden);
+    return sampler.Next(Unveiled(row), tokens, prompt, limits);
   }
 
  private:

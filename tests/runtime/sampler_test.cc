@@ -275,7 +275,7 @@ TEST(Sampler, TakesTheFirstOfEqualLogitsAndNoForbiddenOne) {
   const std::vector<float> logits = {0, 5, 5, 1};
   const std::vector<int64_t> forbidden = {1, 9};
   EXPECT_EQ(sampler.Next(logits, {}, 0, {})->token, 1);
-  EXPECT_EQ(sampler.Next(logits, {}, 0, forbidden)->token, 2);
+  EXPECT_EQ(sampler.Next(logits, {}, 0, {.forbidden = forbidden})->token, 2);
 }
 
 TEST(Sampler, RefusesLogitsThatAreNoNumbers) {
