@@ -62,6 +62,29 @@ TEST_F(TextModelTest, TheMapGivesTokensThatTheConfigLacks) {
   EXPECT_THAT(Chat(), ElementsAre(3, 5, 4));
 }
 
+TEST_F(TextModelTest, RendersAConversationBeforeItIsEncoded) {
+  const std::string source = "{{ bos_token }}{{ messages[0].content }}{{ '</s>' }}";
+  files_.chat_template = Write("chat_template.jinja", source);
+  files_.tokenizer_config = Write("tokenizer_config.json", R"({"bos_token": "<s>"})");
+  const auto model = Must(TextModel::Load(files_));
+  EXPECT_EQ(model->chat_template_source(), source);
+  const ordered_json given = {{"messages", {{{"role", "user"}, {"content", "ab"}}}}};
+  const RenderedChat chat = Must(model->RenderChat(given, 0));
+  EXPECT_EQ(chat.text, "<s>ab</s>");
+  ASSERT_EQ(chat.user.size(), 1u);
+  EXPECT_EQ(chat.user[0].first, 3u);
+  EXPECT_EQ(chat.user[0].end, 5u);
+  EXPECT_THAT(Must(model->EncodeRendered(chat)), ElementsAre(3, 0, 1, 4));
+  EXPECT_EQ(Must(model->EncodeChat(given, 0)), Must(model->EncodeRendered(chat)));
+}
+
+TEST_F(TextModelTest, WithoutATemplateRendersNothing) {
+  const auto model = Must(TextModel::Load(files_));
+  EXPECT_EQ(model->chat_template_source(), "");
+  EXPECT_EQ(model->RenderChat(ordered_json::object(), 0).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
 TEST_F(TextModelTest, AConfigThatListsItsTokensGoesBeforeTheMap) {
   files_.special_tokens_map =
       Write("special_tokens_map.json", R"({"bos_token": "<t>", "eos_token": "</s>"})");

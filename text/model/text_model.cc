@@ -135,6 +135,7 @@ absl::Status TextModel::ReadTemplate(const TextFiles& files, const nlohmann::jso
   auto parsed = ChatTemplate::Parse(source);
   PF_RETURN_IF_ERROR(InFile(StrCat(path, "\", \"chat_template"), parsed.status()));
   chat_template_ = *std::move(parsed);
+  chat_template_source_ = std::move(source);
   return absl::OkStatus();
 }
 
@@ -158,8 +159,8 @@ std::optional<std::string> TextModel::BeginsTwice(std::span<const int64_t> promp
   return begins ? std::optional(text) : std::nullopt;
 }
 
-absl::StatusOr<std::vector<int64_t>> TextModel::EncodeChat(const nlohmann::ordered_json& given,
-                                                           std::time_t now) const {
+absl::StatusOr<RenderedChat> TextModel::RenderChat(const nlohmann::ordered_json& given,
+                                                   std::time_t now) const {
   if (!chat_template_) {
     return absl::FailedPreconditionError(
         "the model has no chat template: expected chat_template.jinja, or chat_template in "
@@ -167,8 +168,18 @@ absl::StatusOr<std::vector<int64_t>> TextModel::EncodeChat(const nlohmann::order
   }
   auto rendered = chat_template_->Render(own_, given, now);
   PF_RETURN_IF_ERROR(AtPlace("chat template", rendered.status()));
+  return rendered;
+}
+
+absl::StatusOr<std::vector<int64_t>> TextModel::EncodeRendered(const RenderedChat& chat) const {
   // The template has written all special tokens that there are to be.
-  return tokenizer_->Encode(rendered->text, {.adds_special = false, .plain = rendered->user});
+  return tokenizer_->Encode(chat.text, {.adds_special = false, .plain = chat.user});
+}
+
+absl::StatusOr<std::vector<int64_t>> TextModel::EncodeChat(const nlohmann::ordered_json& given,
+                                                           std::time_t now) const {
+  PF_ASSIGN_OR_RETURN(const RenderedChat rendered, RenderChat(given, now));
+  return EncodeRendered(rendered);
 }
 
 }  // namespace pagefuse

@@ -38,14 +38,21 @@ class TextModel {
 
   const std::shared_ptr<const Tokenizer>& tokenizer() const { return tokenizer_; }
   bool has_chat_template() const { return chat_template_ != nullptr; }
+  // As the file has it; empty without a template.
+  const std::string& chat_template_source() const { return chat_template_source_; }
 
   // A text as a prompt: with the tokens around it that the files ask for. Names of special tokens in
   // it are those tokens.
   absl::StatusOr<std::vector<int64_t>> EncodePrompt(std::string_view text) const;
   // The token that all texts begin with, where the prompt has it twice: its text has it, too.
   std::optional<std::string> BeginsTwice(std::span<const int64_t> prompt) const;
-  // A conversation: `given` has "messages", and what else the template looks at. Names of special
-  // tokens in it are text. FailedPrecondition without a template.
+  // A conversation: `given` has "messages", and what else the template looks at, as "tools" and
+  // "documents", which are none where they are not given. FailedPrecondition without a template.
+  absl::StatusOr<RenderedChat> RenderChat(const nlohmann::ordered_json& given,
+                                          std::time_t now) const;
+  // The tokens of a conversation. Names of special tokens in what users wrote are text.
+  absl::StatusOr<std::vector<int64_t>> EncodeRendered(const RenderedChat& chat) const;
+  // Both.
   absl::StatusOr<std::vector<int64_t>> EncodeChat(const nlohmann::ordered_json& given,
                                                   std::time_t now) const;
 
@@ -56,6 +63,7 @@ class TextModel {
   absl::Status ReadTemplate(const TextFiles& files, const nlohmann::json& config);
 
   std::shared_ptr<const Tokenizer> tokenizer_;
+  std::string chat_template_source_;
   std::shared_ptr<const ChatTemplate> chat_template_;
   nlohmann::ordered_json own_ = nlohmann::ordered_json::object();  // bos_token, ...
   bool begins_ = false;  // every prompt begins with bos_token
