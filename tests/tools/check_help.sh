@@ -35,15 +35,36 @@ cd "$out/work"
 cp -r "$model" FOLDER
 printf 'What does the red box hold?\n12 pins.\n' >text
 printf '1,2,3\n4,5\n' >PROMPTS
+echo 'the-key' >KEYS
 printf '<ir_version: 10, opset_import: ["" : 24]> g (float[T] x) => (float[T] y) { z = Mul (x, x) y = Add (z, x) }' >GRAPH
 printf '\x08\x03\x10\x01\x42\x01x\x4a\x0c\0\0\x80\x3f\0\0\0\x40\0\0\x40\x40' >X.pb
+printf '{"custom_id": "%s", "method": "POST", "url": "/v1/completions", "body": {"prompt": "Hello", "max_tokens": 4}}\n' a b >REQUESTS
 cp -r "$2/models/gemma3_A18" CASES
 cp "$root"/tests/expect/stays_without_pages.onnxtxt EXPECTATIONS
 mkdir bin && ln -s "$pagefuse" bin/pagefuse
 "$pagefuse" --help-all | sed -n '/^Examples:$/,/^$/s/^  \([^ ].*\)$/\1/p' | sort -u >examples
 [ "$(wc -l <examples)" -ge 38 ] || fail "few examples: $(cat examples)"
+# serves EXAMPLE: a server comes, at a port that is free, answers the client of the example beside it, and ends when it is told to.
+serves() {
+  : >"$out/serving"
+  PATH=$PWD/bin:$PATH bash -c "exec ${1/8080/0}" >"$out/serving" 2>"$out/printed" </dev/null &
+  local server=$! url=
+  for _ in $(seq 600); do
+    url=$(sed -n 's/^serving .* at \(http.*\)$/\1/p' "$out/serving")
+    if [ -n "$url" ] || ! kill -0 $server 2>/dev/null; then break; fi
+    sleep 0.1
+  done
+  [ -n "$url" ] || { kill -KILL $server; fail "$1: no server"; }
+  local client
+  client=$(grep -- 'chat --url' examples)
+  [[ $1 == *KEYS* ]] || PATH=$PWD/bin:$PATH bash -c "${client/http:\/\/127.0.0.1:8080/$url}" >"$out/printed" 2>&1 </dev/null ||
+    { kill -KILL $server; fail "$client: no success"; }
+  kill -TERM $server
+  wait $server || fail "$1: status $?"
+}
 while IFS= read -r example; do
-  case $example in *libonnxruntime*|*libmine*) continue ;; esac
+  case $example in *libonnxruntime*|*libmine*|*'chat --url'*) continue ;; esac
+  [[ $example != 'pagefuse serve '* ]] || { serves "$example"; continue; }
   status=0
   PATH=$PWD/bin:$PATH bash -c "$example" >"$out/printed" 2>&1 </dev/null || status=$?
   # bisect finds nothing to blame in a graph that is right.

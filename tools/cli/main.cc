@@ -68,13 +68,14 @@ int main(int argc, char** argv) {
       .version = VersionText(),
       .declare =
           [&outcome](Command app) {
-            for (auto* add :
-                 {AddInspectCommand,    AddOptCommand,    AddRunCommand,       AddCheckCommand,
-                  AddGenerateCommand,   AddBenchCommand,  AddCalibrateCommand, AddTokenizeCommand,
-                  AddDetokenizeCommand, AddOpsCommand,    AddOrtCommand,       AddPluginCommand,
-                  AddExplainCommand,    AddVerifyCommand, AddBisectCommand,    AddReduceCommand,
-                  AddDiffCommand,       AddReportCommand, AddExpectCommand,    AddCompletionCommand,
-                  AddManCommand}) {
+            for (auto* add : {AddInspectCommand,   AddOptCommand,        AddRunCommand,
+                              AddCheckCommand,     AddGenerateCommand,   AddChatCommand,
+                              AddServeCommand,     AddBatchCommand,      AddBenchCommand,
+                              AddCalibrateCommand, AddTokenizeCommand,   AddDetokenizeCommand,
+                              AddOpsCommand,       AddOrtCommand,        AddPluginCommand,
+                              AddExplainCommand,   AddVerifyCommand,     AddBisectCommand,
+                              AddReduceCommand,    AddDiffCommand,       AddReportCommand,
+                              AddExpectCommand,    AddCompletionCommand, AddManCommand}) {
               add(app, outcome);
             }
           },

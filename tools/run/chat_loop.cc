@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// pagefuse generate --chat: questions from the input, answers to the output, over one cache.
+#include "tools/run/chat_loop.h"
+
+#include <algorithm>
 #include <array>
-#include <ctime>
 #include <iostream>
 #include <optional>
 #include <stop_token>
@@ -11,7 +12,6 @@
 #include "tools/cli/interrupt.h"
 #include "tools/cli/line_editor.h"
 #include "tools/run/conversation.h"
-#include "tools/run/generate.h"
 
 #include "pagefuse/base/short_message.h"
 #include "pagefuse/base/status_macros.h"
@@ -20,8 +20,6 @@
 
 namespace pagefuse::tools {
 namespace {
-
-constexpr int64_t kUsualAnswer = 1024;
 
 // A conversation is at its end where less than this share of the context is left for an answer. Turns
 // are dropped until the larger share is free: what follows a dropped turn is computed again, which
@@ -38,33 +36,10 @@ constexpr std::string_view kHelp =
     "Ctrl-C ends an answer, Ctrl-D the program. A line that ends with \\ goes on in the next one, and\n"
     "a question that begins with / takes a blank before it.\n";
 
-absl::StatusOr<std::vector<int64_t>> Encode(const GenerateSetup& setup,
-                                            const Conversation& conversation) {
-  return setup.texts->EncodeChat(
-      {{"messages", conversation.messages()}, {"add_generation_prompt", true}}, std::time(nullptr));
-}
-
-// InvalidArgument where the context has no room for an answer behind these tokens.
-absl::StatusOr<Request> RequestOf(const GenerateFlags& flags, const GenerateSetup& setup,
-                                  std::vector<int64_t> prompt) {
-  const size_t length = prompt.size();
-  Request request = MakeRequest(flags, setup, std::move(prompt));
-  PF_ASSIGN_OR_RETURN(request.max_new_tokens,
-                      NewTokens(setup.folder.config, length, flags.max_new_tokens, kUsualAnswer));
-  PF_RETURN_IF_ERROR(FitIntoCache(flags, request));
-  return request;
-}
-
 class ChatLoop {
  public:
-  ChatLoop(const GenerateFlags& flags, const GenerateSetup& setup, Decoder& decoder,
-           PrefillProgress& progress)
-      : flags_(flags),
-        setup_(setup),
-        decoder_(decoder),
-        progress_(progress),
-        conversation_(flags.system),
-        lines_(CommandNames()) {}
+  ChatLoop(ChatPartner& partner, std::string_view system)
+      : partner_(partner), conversation_(system), lines_(CommandNames()) {}
 
   absl::Status Run() {
     const InterruptCatcher catcher;
@@ -105,13 +80,10 @@ class ChatLoop {
     return names;
   }
 
-  // The last answer is read while a question is typed.
   LineEditor::Result ReadLine(std::string& line) {
     std::jthread reads;
     if (terminal()) {
-      reads = std::jthread([this](const std::stop_token& stop) {
-        decoder_.Reread([&stop] { return !stop.stop_requested(); });
-      });
+      reads = std::jthread([this](const std::stop_token& stop) { partner_.Idle(stop); });
     }
     return lines_.Read(line);
   }
@@ -175,7 +147,7 @@ class ChatLoop {
   absl::Status Take(Conversation other) {
     Conversation asked = other;
     asked.Ask("?");
-    PF_RETURN_IF_ERROR(Encode(setup_, asked).status());
+    PF_RETURN_IF_ERROR(partner_.Take(asked.messages()).status());
     conversation_ = std::move(other);
     return absl::OkStatus();
   }
@@ -183,94 +155,46 @@ class ChatLoop {
   absl::Status Turn(const std::string& question) {
     Conversation asked = conversation_;
     asked.Ask(question);
-    PF_ASSIGN_OR_RETURN(Request request, Fit(asked));
-    PF_ASSIGN_OR_RETURN(const std::string answer, Answer(request));
+    PF_RETURN_IF_ERROR(Fit(asked));
+    PF_ASSIGN_OR_RETURN(const std::string answer, partner_.Answer());
     asked.Answer(answer);
     conversation_ = std::move(asked);
     return absl::OkStatus();
   }
 
-  // Tokens that prompt and answer may have together, if anything bounds them.
-  std::optional<int64_t> Context() const {
-    std::optional<int64_t> context = setup_.folder.config.max_positions;
-    // The last token is never read again, and takes no room.
-    if (const int64_t capacity = flags_.engine.cache_tokens; capacity > 0) {
-      context = std::min(context.value_or(capacity + 1), capacity + 1);
-    }
-    return context;
-  }
-
-  // The conversation as a request, without its oldest turns where the context has no room for an
+  // The partner takes the conversation, without its oldest turns where the context has no room for an
   // answer behind all of them.
-  absl::StatusOr<Request> Fit(Conversation& asked) const {
-    PF_ASSIGN_OR_RETURN(std::vector<int64_t> prompt, Encode(setup_, asked));
+  absl::Status Fit(Conversation& asked) {
+    PF_ASSIGN_OR_RETURN(std::optional<int64_t> tokens, partner_.Take(asked.messages()));
+    const std::optional<int64_t> context = partner_.Context();
     const auto has_room = [&](int64_t share) {
-      const std::optional<int64_t> context = Context();
-      if (!context) return true;
-      const int64_t wanted = std::max(flags_.max_new_tokens.value_or(1), *context / share);
-      return static_cast<int64_t>(prompt.size()) + wanted <= *context;
+      return !context || !tokens ||
+             *tokens + std::max(partner_.LeastAnswer(), *context / share) <= *context;
     };
     int dropped = 0;
     if (!has_room(kLeastShare)) {
       while (!has_room(kFreedShare) && asked.DropOldest()) {
         ++dropped;
-        PF_ASSIGN_OR_RETURN(prompt, Encode(setup_, asked));
+        PF_ASSIGN_OR_RETURN(tokens, partner_.Take(asked.messages()));
       }
     }
-    PF_ASSIGN_OR_RETURN(Request request, RequestOf(flags_, setup_, std::move(prompt)));
+    PF_RETURN_IF_ERROR(partner_.CheckRoom());
     if (dropped > 0) {
-      Tell(StrCat("the conversation is at the end of its context of ", *Context(),
+      Tell(StrCat("the conversation is at the end of its context of ", *context,
                   " tokens: dropped its oldest ", Turns(dropped)));
     }
-    return request;
+    return absl::OkStatus();
   }
 
-  absl::StatusOr<std::string> Answer(const Request& request) {
-    TellSecondBegin(setup_, request.prompt);
-    Answers answers(1, setup_.tokenizer, flags_.stops, Answers::Output::kText);
-    progress_.Begin(request.prompt.size());
-    InterruptCatcher::Take();
-    const auto made = decoder_.Generate({request}, [&](const NewToken& token) {
-      progress_.End();
-      const bool goes_on = answers.Take(token);
-      return goes_on && !InterruptCatcher::Take();
-    });
-    progress_.End();
-    InterruptCatcher::Take();  // what stopped a step has done its work
-    PF_RETURN_IF_ERROR(made.status());
-    PF_RETURN_IF_ERROR((*made)[0].error);
-    answers.Finish();
-    std::cout << (answers.text(0).ends_with('\n') ? "" : "\n") << std::flush;
-    return answers.text(0);
-  }
-
-  const GenerateFlags& flags_;
-  const GenerateSetup& setup_;
-  Decoder& decoder_;
-  PrefillProgress& progress_;
+  ChatPartner& partner_;
   Conversation conversation_;
   LineEditor lines_;
 };
 
 }  // namespace
 
-absl::Status CheckChat(const GenerateFlags& flags, const GenerateSetup& setup) {
-  if (!setup.texts || !setup.texts->has_chat_template()) {
-    return absl::InvalidArgumentError(
-        "--chat: expected a folder with tokenizer.json and a chat template (chat_template.jinja, or in "
-        "tokenizer_config.json or chat_template.json, or --chat-template)");
-  }
-  Conversation shortest(flags.system);
-  shortest.Ask("?");
-  PF_ASSIGN_OR_RETURN(std::vector<int64_t> prompt, Encode(setup, shortest));
-  return RequestOf(flags, setup, std::move(prompt)).status();
-}
-
-absl::Status Chat(const GenerateFlags& flags, const GenerateSetup& setup, Decoder& decoder,
-                  PrefillProgress& progress) {
-  PF_RETURN_IF_ERROR(ChatLoop(flags, setup, decoder, progress).Run());
-  PrintFigures(decoder, GenerateFigures(flags, decoder));
-  return absl::OkStatus();
+absl::Status RunChat(ChatPartner& partner, std::string_view system) {
+  return ChatLoop(partner, system).Run();
 }
 
 }  // namespace pagefuse::tools

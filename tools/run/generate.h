@@ -64,6 +64,10 @@ struct GenerateFlags {
 };
 
 void AddGenerateFlags(Command command, GenerateFlags& flags);
+// What the flags ask for: answers, or a conversation (`chat`).
+absl::Status RunGenerate(GenerateFlags flags);
+// Those of the cache and the engine, and how the graph runs, which the server takes too.
+void AddEngineFlags(Command command, GenerateFlags& flags);
 // What they say of the engine, into flags.engine. InvalidArgument naming flag, expected and given.
 absl::Status ReadEngineFlags(GenerateFlags& flags);
 
@@ -87,6 +91,11 @@ absl::StatusOr<GenerateSetup> OpenSetup(const GenerateFlags& flags);
 // A vocabulary of 256 tokens without a tokenizer is one of bytes. InvalidArgument where a flag gives
 // text for another one.
 absl::Status TakeBytes(const GenerateFlags& flags, int64_t vocabulary, GenerateSetup& setup);
+// Lines on the error stream say what is not as one would expect. `kept`: the model as it was read, for
+// --logit-error.
+absl::StatusOr<std::unique_ptr<Decoder>> LoadDecoder(const GenerateFlags& flags,
+                                                     const std::string& graph,
+                                                     std::optional<Model>& kept);
 // One for each prompt of the flags; text is one of bytes where there is no tokenizer. A prompt for
 // which the model has no positions, or --cache-tokens no room, is refused, and alone or with all others
 // it is the status.

@@ -17,7 +17,6 @@
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/onnx/onnx_io.h"
 #include "pagefuse/ir/tensor/tensor_of.h"
-#include "pagefuse/runtime/dense_caches.h"
 
 namespace pagefuse::tools {
 namespace {
@@ -65,15 +64,6 @@ absl::StatusOr<double> LogitError(Model model, const EngineOptions& options,
     }
   }
   return error;
-}
-
-void Warn(const Decoder& decoder) {
-  std::cerr << "pagefuse: NOT PAGED: " << ShortMessage(decoder.why_not_paged())
-            << "; generating with the graph as "
-            << "it was exported, one sequence at a time, "
-            << (decoder.plain()->keeps_past() ? "over its own past"
-                                              : "from the first token again for every new one")
-            << " (--require-paged makes this an error)\n";
 }
 
 // Files that cannot be written are told before the work for them is done.
@@ -163,39 +153,6 @@ int64_t NewTokensOf(const std::vector<Completion>& completions) {
   return tokens;
 }
 
-// With --verbose the caches that lie beside the pages, and why.
-void TellDenseCaches(const Decoder& decoder) {
-  if (ChosenVerbosity() != Verbosity::kVerbose || decoder.engine() == nullptr) return;
-  const auto layout = CacheLayout::FromModel(decoder.session().model());
-  if (!layout.ok()) return;
-  for (const DenseCache& dense : DenseCaches(*layout, decoder.session())) {
-    std::cerr << "pagefuse: " << ShortMessage(dense.Text()) << "\n";
-  }
-}
-
-absl::StatusOr<std::unique_ptr<Decoder>> LoadDecoder(const GenerateFlags& flags,
-                                                     const std::string& graph,
-                                                     std::optional<Model>& kept) {
-  std::optional<ProgressStage> progress(std::in_place, StrCat("loading ", graph));
-  const auto load = [&]() -> absl::StatusOr<Model> {
-    PF_ASSIGN_OR_RETURN(Model model, ReadModel(graph));
-    if (flags.logit_error) kept = model.Clone();
-    return model;
-  };
-  PF_ASSIGN_OR_RETURN(const CheckPaging check, ParseCheckPaging(flags.check_paging));
-  PF_ASSIGN_OR_RETURN(
-      auto decoder, Decoder::Create(load, flags.engine,
-                                    {.require_paged = flags.require_paged, .check_paging = check}));
-  progress.reset();
-  if (decoder->plain()) Warn(*decoder);
-  // Why a graph is not paged, Warn has told.
-  const auto& verdict = decoder->verdict();
-  if (verdict && !(decoder->plain() && verdict->differs())) PrintVerdict(*verdict);
-  PrintUnfused(decoder->session().report(), /*attention=*/decoder->engine() != nullptr);
-  TellDenseCaches(*decoder);
-  return decoder;
-}
-
 size_t CountAnswers(const std::vector<Request>& requests) {
   size_t count = 0;
   for (const Request& request : requests) count += NumCompletions(request);
@@ -265,7 +222,9 @@ absl::Status Complete(const GenerateFlags& flags, const GenerateSetup& setup, De
   return TellFailures(completions);
 }
 
-absl::Status Generate(GenerateFlags flags) {
+}  // namespace
+
+absl::Status RunGenerate(GenerateFlags flags) {
   PF_RETURN_IF_ERROR(CheckFlags(flags));
   PF_RETURN_IF_ERROR(CheckOutputs(flags));
   PF_RETURN_IF_ERROR(ReadEngineFlags(flags));
@@ -305,8 +264,6 @@ absl::Status Generate(GenerateFlags flags) {
   return log.Write(flags.profiling);
 }
 
-}  // namespace
-
 void PrefillProgress::Begin(size_t tokens) {
   stage_.emplace("prefill", static_cast<int64_t>(tokens), "tokens");
 }
@@ -321,7 +278,7 @@ void PrefillProgress::Add(const EngineStep& step) {
 void AddGenerateCommand(Command app, Outcome& outcome) {
   auto flags = std::make_shared<GenerateFlags>();
   Command command = app.AddCommand("generate", "generates text or tokens through the fused graph",
-                                   [flags, &outcome] { outcome.status = Generate(*flags); });
+                                   [flags, &outcome] { outcome.status = RunGenerate(*flags); });
   AddGenerateFlags(command, *flags);
 }
 

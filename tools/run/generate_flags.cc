@@ -73,6 +73,8 @@ void AddAnswerFlags(Command command, GenerateFlags& flags) {
       "with --json: a line for each token before it, and one for text that was held back to the end");
 }
 
+}  // namespace
+
 void AddEngineFlags(Command command, GenerateFlags& flags) {
   AddCacheFlags(command, flags.cache);
   AddCheckPagingFlag(command, flags.check_paging);
@@ -111,8 +113,6 @@ void AddEngineFlags(Command command, GenerateFlags& flags) {
           "milliseconds that a step with pieces of prompts may take while others are answered")
       .ShowsDefault();
 }
-
-}  // namespace
 
 absl::Status ReadEngineFlags(GenerateFlags& flags) {
   const absl::StatusOr<PrefixReuse> reuse = ParsePrefixReuse(flags.prefix_reuse);

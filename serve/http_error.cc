@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pagefuse/serve/http_error.h"
+
+#include <utility>
+
+#include "nlohmann/json.hpp"
+
+#include "pagefuse/base/str_cat.h"
+
+namespace pagefuse::serve {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr absl::string_view kParam = "param", kCode = "code", kHttp = "http", kAllow = "allow";
+
+std::string PayloadOf(const absl::Status& error, absl::string_view name) {
+  const auto payload = error.GetPayload(name);
+  return payload ? std::string(*payload) : std::string();
+}
+
+absl::Status WithPayload(absl::Status status, absl::string_view name, std::string_view value) {
+  if (!status.ok() && !status.GetPayload(name))
+    status.SetPayload(name, absl::Cord(AbslView(value)));
+  return status;
+}
+
+// What is not UTF-8 is replaced: a message may repeat what was sent.
+std::string Text(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string_view OpenAiType(int http) {
+  switch (http) {
+    case 401:
+      return "authentication_error";
+    case 403:
+      return "permission_error";
+    case 404:
+      return "not_found_error";
+    case 429:
+      return "rate_limit_error";
+    case 503:
+      return "service_unavailable_error";
+    default:
+      return http < 500 ? "invalid_request_error" : "server_error";
+  }
+}
+
+std::string_view AnthropicType(int http) {
+  switch (http) {
+    case 401:
+      return "authentication_error";
+    case 403:
+      return "permission_error";
+    case 404:
+      return "not_found_error";
+    case 413:
+      return "request_too_large";
+    case 429:
+      return "rate_limit_error";
+    case 503:
+      return "overloaded_error";
+    default:
+      return http < 500 ? "invalid_request_error" : "api_error";
+  }
+}
+
+ErrorReply Made(const absl::Status& error, std::string body) {
+  const int status = HttpOf(error);
+  ErrorReply reply = {
+      .status = status, .headers = {{"Content-Type", "application/json"}}, .body = std::move(body)};
+  if (status == 429 || status == 503) reply.headers.emplace_back("Retry-After", "1");
+  const std::string allow = PayloadOf(error, kAllow);
+  if (!allow.empty()) reply.headers.emplace_back("Allow", allow);
+  if (status == 401) reply.headers.emplace_back("WWW-Authenticate", "Bearer");
+  return reply;
+}
+
+Json TextOrNull(const std::string& text) { return text.empty() ? Json() : Json(text); }
+
+}  // namespace
+
+absl::Status WithParam(absl::Status status, std::string_view param) {
+  return WithPayload(std::move(status), kParam, param);
+}
+absl::Status WithCode(absl::Status status, std::string_view code) {
+  return WithPayload(std::move(status), kCode, code);
+}
+absl::Status WithHttp(absl::Status status, int http) {
+  return WithPayload(std::move(status), kHttp, StrCat(http));
+}
+absl::Status WithAllow(absl::Status status, std::string_view methods) {
+  return WithHttp(WithPayload(std::move(status), kAllow, methods), 405);
+}
+std::string ParamOf(const absl::Status& error) { return PayloadOf(error, kParam); }
+
+absl::Status BadParam(std::string_view param, std::string_view what) {
+  return WithParam(absl::InvalidArgumentError(StrCat(param, ": ", what)), param);
+}
+
+int HttpOf(const absl::Status& error) {
+  const std::string meant = PayloadOf(error, kHttp);
+  if (!meant.empty()) return std::stoi(meant);
+  switch (error.code()) {
+    case absl::StatusCode::kOk:
+      return 200;
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kOutOfRange:
+    case absl::StatusCode::kUnimplemented:
+    case absl::StatusCode::kFailedPrecondition:
+      return 400;
+    case absl::StatusCode::kUnauthenticated:
+      return 401;
+    case absl::StatusCode::kPermissionDenied:
+      return 403;
+    case absl::StatusCode::kNotFound:
+      return 404;
+    case absl::StatusCode::kResourceExhausted:
+      return 429;
+    case absl::StatusCode::kUnavailable:
+      return 503;
+    default:
+      return 500;
+  }
+}
+
+std::string OpenAiError(const absl::Status& error) {
+  return Text({{"error",
+                {{"message", std::string(error.message())},
+                 {"type", OpenAiType(HttpOf(error))},
+                 {"param", TextOrNull(ParamOf(error))},
+                 {"code", TextOrNull(PayloadOf(error, kCode))}}}});
+}
+
+ErrorReply ReplyOf(const absl::Status& error) { return Made(error, OpenAiError(error)); }
+
+std::string AnthropicError(const absl::Status& error) {
+  return Text(
+      {{"type", "error"},
+       {"error",
+        {{"type", AnthropicType(HttpOf(error))}, {"message", std::string(error.message())}}}});
+}
+
+ErrorReply AnthropicReplyOf(const absl::Status& error) {
+  return Made(error, AnthropicError(error));
+}
+
+ErrorReply ErrorOfHttp(int status, std::string_view message) {
+  return ReplyOf(WithHttp(absl::InvalidArgumentError(AbslView(message)), status));
+}
+
+}  // namespace pagefuse::serve
