@@ -80,12 +80,24 @@ struct Engine::Impl {
   void TellStarts(const Scheduler::Step& step);
   StepReport Step();
   absl::StatusOr<std::unique_ptr<StepLogits>> RunStep(const Scheduler::Step& step);
-  // The logits from row `first` on: that behind the newest token of a request, and behind each draft.
-  void TakeLogits(const Scheduler::Work& work, StepLogits& logits, int64_t first);
+  // A token of a row that waits for no other one.
+  struct Draw {
+    Active* item;
+    size_t sample;
+    int64_t row;
+    absl::StatusOr<SampledToken> token = absl::UnknownError("not drawn");
+  };
+  // All that the step's logits give: rows in the order of its work.
+  void TakeLogits(const Scheduler::Step& step, StepLogits& logits);
+  void AddDraws(const Scheduler::Work& work, int64_t row, std::vector<Draw>& draws);
+  void SampleAll(StepLogits& logits, std::vector<Draw>& draws) const;
+  // The next draws, which are of one request.
+  size_t TakeDraws(std::vector<Draw>& draws, size_t first, size_t end, StepLogits& logits);
+  // From row `first` on: that behind the newest token of a request, and behind each draft.
   void TakeDrafts(const Scheduler::Work& work, StepLogits& logits, int64_t first);
   std::vector<size_t> ForkSamples(Active& item);
   // Adds a token; ends a completion that goes on with a token that the paged graph does not run.
-  void TakeToken(Active& item, size_t sample, StepLogits& logits, int64_t row);
+  void TakeToken(Draw draw, StepLogits& logits);
   // Ends what is not done of a request, or one sample of it.
   void End(RequestId id, FinishReason finish, const absl::Status& error);
   void EndSample(Active& item, size_t sample);

@@ -4,6 +4,7 @@
 #include <exception>
 #include <utility>
 
+#include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/runtime/engine_impl.h"
@@ -230,10 +231,13 @@ std::vector<size_t> Engine::Impl::ForkSamples(Active& item) {
   return samples;
 }
 
-void Engine::Impl::TakeToken(Active& item, size_t sample, StepLogits& logits, int64_t row) {
-  Progress& progress = item.samples[sample];
-  const absl::Status told =
-      Guarded([&] { AddToken(item.request, logits, row, progress, sample, item.sink.on_token); });
+void Engine::Impl::TakeToken(Draw draw, StepLogits& logits) {
+  Active& item = *draw.item;
+  Progress& progress = item.samples[draw.sample];
+  const absl::Status told = Guarded([&] {
+    AddToken(item.request, std::move(draw.token), logits, draw.row, progress, draw.sample,
+             item.sink.on_token);
+  });
   if (!told.ok()) return Fail(progress, told);
   if (progress.done || model->Runs(progress.tokens.back())) return;
   const absl::Status why = model->CheckTokens({&progress.tokens.back(), 1});
@@ -251,7 +255,9 @@ void Engine::Impl::TakeDrafts(const Scheduler::Work& work, StepLogits& logits, i
   const auto drafts = static_cast<int64_t>(work.drafts.size());
   int64_t right = 0;
   while (true) {
-    TakeToken(item, owner.sample, logits, first + right);
+    std::vector<Draw> draw = {{&item, owner.sample, first + right}};
+    SampleAll(logits, draw);
+    TakeToken(std::move(draw[0]), logits);
     if (progress.done || right == drafts || progress.tokens.back() != work.drafts[right]) break;
     ++right;
   }
@@ -263,11 +269,10 @@ void Engine::Impl::TakeDrafts(const Scheduler::Work& work, StepLogits& logits, i
   RemoveIfDone(item.id);
 }
 
-void Engine::Impl::TakeLogits(const Scheduler::Work& work, StepLogits& logits, int64_t first) {
-  if (!work.drafts.empty()) return TakeDrafts(work, logits, first);
+void Engine::Impl::AddDraws(const Scheduler::Work& work, int64_t row, std::vector<Draw>& draws) {
   const Owner owner = owners.at(work.request);
   Active& item = *owner.active;
-  if (item.rereads) return End(item.id, FinishReason::kLength, absl::OkStatus());
+  if (item.rereads || !work.drafts.empty()) return;
   std::vector<size_t> samples = {owner.sample};
   if (item.numbers.size() == 1) {
     for (Progress& progress : item.samples) {
@@ -275,11 +280,69 @@ void Engine::Impl::TakeLogits(const Scheduler::Work& work, StepLogits& logits, i
     }
     samples = ForkSamples(item);
   }
-  for (const size_t sample : samples) TakeToken(item, sample, logits, first);
-  for (const size_t sample : samples) {
-    if (item.samples[sample].done) EndSample(item, sample);
+  for (const size_t sample : samples) draws.push_back({&item, sample, row});
+}
+
+// A row is a megabyte where a vocabulary is large: rows are shared among the threads of the graph.
+void Engine::Impl::SampleAll(StepLogits& logits, std::vector<Draw>& draws) const {
+  const auto sample = [&](Draw& draw) {
+    const absl::Status drawn = Guarded([&] {
+      draw.token =
+          SampleToken(draw.item->request, logits, draw.row, draw.item->samples[draw.sample]);
+    });
+    if (!drawn.ok()) draw.token = drawn;
+  };
+  if (draws.size() < 2 || !logits.samples_side_by_side()) {
+    for (Draw& draw : draws) sample(draw);
+    return;
+  }
+  const ScopedWorkerPool pool(model->session().workers());
+  constexpr int64_t kBytes = sizeof(float);
+  ParallelFor(static_cast<int64_t>(draws.size()), logits.columns() * kBytes,
+              [&](int64_t begin, int64_t end) {
+                for (int64_t i = begin; i < end; ++i) sample(draws[i]);
+              });
+}
+
+size_t Engine::Impl::TakeDraws(std::vector<Draw>& draws, size_t first, size_t end,
+                               StepLogits& logits) {
+  Active& item = *draws[first].item;
+  for (size_t i = first; i < end; ++i) TakeToken(std::move(draws[i]), logits);
+  for (size_t i = first; i < end; ++i) {
+    if (item.samples[draws[i].sample].done) EndSample(item, draws[i].sample);
   }
   RemoveIfDone(item.id);
+  return end;
+}
+
+void Engine::Impl::TakeLogits(const Scheduler::Step& step, StepLogits& logits) {
+  struct Row {
+    const Scheduler::Work* work;
+    int64_t first;
+    size_t draws;  // one behind its last
+  };
+  std::vector<Row> rows;
+  std::vector<Draw> draws;
+  int64_t row = 0;
+  for (const Scheduler::Work& work : step.work) {
+    if (!work.last) continue;
+    const int64_t first = std::exchange(row, row + 1 + static_cast<int64_t>(work.drafts.size()));
+    if (!owners.contains(work.request)) continue;  // cancelled meanwhile
+    AddDraws(work, first, draws);
+    rows.push_back({&work, first, draws.size()});
+  }
+  SampleAll(logits, draws);
+  size_t next = 0;
+  for (const Row& one : rows) {
+    const Owner owner = owners.at(one.work->request);
+    if (owner.active->rereads) {
+      End(owner.active->id, FinishReason::kLength, absl::OkStatus());
+    } else if (!one.work->drafts.empty()) {
+      TakeDrafts(*one.work, logits, one.first);
+    } else {
+      next = TakeDraws(draws, next, one.draws, logits);
+    }
+  }
 }
 
 absl::StatusOr<Scheduler::Step> Engine::Impl::Plan() {
@@ -332,14 +395,7 @@ StepReport Engine::Impl::Step() {
   const auto sampled = std::chrono::steady_clock::now();
   scheduler->Commit(*step);
   TakeCancelled();
-  int64_t row = 0;
-  for (const Scheduler::Work& work : step->work) {
-    if (!work.last) continue;
-    const auto rows = 1 + static_cast<int64_t>(work.drafts.size());
-    const int64_t first = std::exchange(row, row + rows);
-    if (!owners.contains(work.request)) continue;  // cancelled meanwhile
-    TakeLogits(work, **logits, first);
-  }
+  TakeLogits(*step, **logits);
   stats.sample_seconds += Seconds(sampled);
   return report(static_cast<int64_t>(step->metadata->positions.size()));
 }

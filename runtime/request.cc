@@ -28,18 +28,6 @@ absl::Status CheckTokens(std::string_view field, const std::vector<int64_t>& tok
   return absl::OkStatus();
 }
 
-// The token behind those that are known.
-absl::StatusOr<SampledToken> Sampled(const Request& request, StepLogits& logits, int64_t row,
-                                     Progress& progress, bool forced) {
-  TokenLimits limits;
-  const auto produced = static_cast<int64_t>(progress.completion.tokens.size());
-  if (produced < request.sampling.min_tokens) limits.forbidden = request.stop_tokens;
-  if (progress.constraint && !forced) {
-    PF_ASSIGN_OR_RETURN(limits.allowed, progress.constraint->Allowed());
-  }
-  return logits.Sample(row, progress.sampler, progress.tokens, request.prompt.size(), limits);
-}
-
 bool HasSamples(const Request& request) {
   return request.samples >= 1 && request.samples <= kMaxSamples;
 }
@@ -115,12 +103,30 @@ absl::Status FirstError(const std::vector<Completion>& completions) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<SampledToken> SampleToken(const Request& request, StepLogits& logits, int64_t row,
+                                         Progress& progress) {
+  TokenLimits limits;
+  const size_t produced = progress.completion.tokens.size();
+  if (static_cast<int64_t>(produced) < request.sampling.min_tokens) {
+    limits.forbidden = request.stop_tokens;
+  }
+  if (progress.constraint && produced >= request.forced.size()) {
+    PF_ASSIGN_OR_RETURN(limits.allowed, progress.constraint->Allowed());
+  }
+  return logits.Sample(row, progress.sampler, progress.tokens, request.prompt.size(), limits);
+}
+
 void AddToken(const Request& request, StepLogits& logits, int64_t row, Progress& progress,
               size_t index, const OnToken& on_token) {
+  AddToken(request, SampleToken(request, logits, row, progress), logits, row, progress, index,
+           on_token);
+}
+
+void AddToken(const Request& request, absl::StatusOr<SampledToken> sampled, StepLogits& logits,
+              int64_t row, Progress& progress, size_t index, const OnToken& on_token) {
   Completion& completion = progress.completion;
   const size_t produced = completion.tokens.size();
   const bool forced = produced < request.forced.size();
-  auto sampled = Sampled(request, logits, row, progress, forced);
   std::vector<float> kept;
   if (sampled.ok() && request.keep_logits) {
     const auto values = logits.Row(row);

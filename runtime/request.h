@@ -101,8 +101,13 @@ absl::Status ErrorOf(const Completion& completion);
 // The first of these, OK if there is none.
 absl::Status FirstError(const std::vector<Completion>& completions);
 
-// Adds the token that the sampler takes of one row of logits, and tells `on_token`, which may be null.
-// Logits that are no numbers end this completion alone.
+// What the sampler takes of one row of logits behind the tokens that are known.
+absl::StatusOr<SampledToken> SampleToken(const Request& request, StepLogits& logits, int64_t row,
+                                         Progress& progress);
+// Adds it, and tells `on_token`, which may be null. Logits that are no numbers end this completion alone.
+void AddToken(const Request& request, absl::StatusOr<SampledToken> sampled, StepLogits& logits,
+              int64_t row, Progress& progress, size_t completion, const OnToken& on_token);
+// Both.
 void AddToken(const Request& request, StepLogits& logits, int64_t row, Progress& progress,
               size_t completion, const OnToken& on_token);
 

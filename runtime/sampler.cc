@@ -2,6 +2,7 @@
 #include "pagefuse/runtime/sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -28,12 +29,15 @@ void KeepAllowed(std::span<const uint64_t> allowed, std::vector<float>& logits) 
   constexpr size_t kBits = 64;
   for (size_t begin = 0; begin < logits.size(); begin += kBits) {
     const size_t word = begin / kBits;
-    const uint64_t bits = word < allowed.size() ? allowed[word] : 0;
-    if (bits == ~uint64_t{0}) continue;
+    uint64_t never = word < allowed.size() ? ~allowed[word] : ~uint64_t{0};
     const size_t count = std::min(kBits, logits.size() - begin);
-    for (size_t i = 0; i < count; ++i) {
-      if ((bits >> i & 1) == 0) logits[begin + i] = kNever;
+    if (never == ~uint64_t{0}) {
+      std::fill_n(logits.begin() + static_cast<std::ptrdiff_t>(begin), count, kNever);
+      continue;
     }
+    // Most words are all of one kind, or nearly.
+    if (count < kBits) never &= (uint64_t{1} << count) - 1;
+    for (; never != 0; never &= never - 1) logits[begin + std::countr_zero(never)] = kNever;
   }
 }
 

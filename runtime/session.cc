@@ -189,6 +189,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(Model model,
 
 const Model& Session::model() const { return impl_->model; }
 const std::shared_ptr<MemoryBudget>& Session::memory() const { return impl_->memory; }
+WorkerPool* Session::workers() const { return impl_->workers; }
 const PipelineReport& Session::report() const { return impl_->report; }
 
 SessionStats Session::stats() const {

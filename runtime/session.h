@@ -88,6 +88,8 @@ class Session {
   const Model& model() const;
   // What the session's memory counts against (SessionOptions::max_memory_bytes).
   const std::shared_ptr<MemoryBudget>& memory() const;
+  // The threads that its runs are shared among; null: those of the caller.
+  WorkerPool* workers() const;
   const PipelineReport& report() const;
   SessionStats stats() const;
   // One line a node: node, kernel, and why better ones were refused.

@@ -22,6 +22,7 @@ class PickedRows final : public StepLogits {
   absl::StatusOr<std::span<const float>> Row(int64_t row) override {
     return logits_->Row(places_[row]);
   }
+  bool samples_side_by_side() const override { return logits_->samples_side_by_side(); }
   absl::StatusOr<SampledToken> Sample(int64_t row, Sampler& sampler,
                                       std::span<const int64_t> tokens, size_t prompt,
                                       const TokenLimits& limits) override {

@@ -27,6 +27,8 @@ class StepLogits {
 
   // A row [V] in the host's memory, as long as this lives and no other one is asked for.
   virtual absl::StatusOr<std::span<const float>> Row(int64_t row) = 0;
+  // Whether Sample may be called by several threads at one time, each with a sampler of its own.
+  virtual bool samples_side_by_side() const { return false; }
   // What Sampler::Next takes of a row, with its errors. One whose rows are elsewhere may draw there, by the
   // arithmetic of token_weights.h, where the sampler needs nothing else of them.
   virtual absl::StatusOr<SampledToken> Sample(int64_t row, Sampler& sampler,
@@ -44,6 +46,7 @@ class HostLogits final : public StepLogits {
   const std::vector<int64_t>& dims() const override { return logits_.dims(); }
   absl::StatusOr<std::span<const float>> Row(int64_t row) override;
   absl::StatusOr<Tensor> TakeAll() override { return std::move(logits_); }
+  bool samples_side_by_side() const override { return true; }
 
  private:
   Tensor logits_;

@@ -2,8 +2,10 @@
 // Answers that are bound: by the sampler, by the engine with drafts and samples, and as the graph was exported.
 #include "pagefuse/runtime/token_constraint.h"
 
+#include <algorithm>
 #include <limits>
 #include <memory>
+#include <random>
 #include <set>
 #include <vector>
 
@@ -70,6 +72,28 @@ TEST(TokenConstraint, TokensBehindTheLastWordMayNotCome) {
   logits[70] = 8;
   const std::vector<uint64_t> allowed = {0, ~uint64_t{0}};
   EXPECT_EQ(Must(Sampler({}, 0, 0).Next(logits, {}, 0, {.allowed = allowed})).token, 70);
+}
+
+// Full words, empty ones, and those between; a last one that is cut, or is not there.
+TEST(TokenConstraint, TheLikeliestThatIsAllowedComes) {
+  std::mt19937_64 random(3);
+  const uint64_t kinds[] = {
+      0, ~uint64_t{0}, 1, ~uint64_t{1}, uint64_t{1} << 63, 0x5555555555555555u};
+  for (int round = 0; round < 300; ++round) {
+    std::vector<float> logits(300 + random() % 64);
+    for (float& logit : logits) logit = static_cast<float>(random() % 100000);
+    std::vector<uint64_t> words(logits.size() / 64 + random() % 2);
+    for (uint64_t& word : words) word = random() % 8 < 6 ? kinds[random() % 6] : random();
+    words[0] |= 2;
+    int64_t best = 1;
+    for (size_t i = 0; i < std::min(logits.size(), 64 * words.size()); ++i) {
+      const bool may = words[i / 64] >> i % 64 & 1;
+      if (may && logits[i] > logits[best]) best = static_cast<int64_t>(i);
+    }
+    const auto came = Must(Sampler({}, 0, 0).Next(logits, {}, 0, {.allowed = words}));
+    EXPECT_EQ(logits[came.token], logits[best]) << round;
+    EXPECT_TRUE(words.at(came.token / 64) >> came.token % 64 & 1) << round;
+  }
 }
 
 TEST(TokenConstraint, NoTokenThatMayComeIsAnError) {
