@@ -18,7 +18,7 @@ rows = json.load(open(sys.argv[1]))["rows"]
 row = [row for row in rows if "generate" in row["test"]][0]
 print(f"32 sequences in the engine: {row['mean_tokens_per_second']:.1f} tokens a second")
 END
-  build/release/pagefuse serve "$model" --port 0 --weights "$weights" --log none >"$out/said" 2>"$out/errors" &
+  build/release/pagefuse serve "$model" --port 0 --weights "$weights" --max-sequences 32 --log none >"$out/said" 2>"$out/errors" &
   server=$!
   until grep -q ' at http' "$out/said"; do
     kill -0 "$server" || { cat "$out/errors"; exit 1; }

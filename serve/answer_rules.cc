@@ -101,9 +101,10 @@ absl::StatusOr<Choice> ReadChoice(const AnswerRulesInput& rules, const Tools& to
   return Choice{Choice::kRequired, *name};
 }
 
-// What is wrong in a schema, of the parameter.
+// What is wrong in a schema, of the parameter, unless it is known already of which.
 absl::Status OfParam(const std::string& param, const absl::Status& error) {
-  return error.ok() ? error : BadParam(param, StdView(error.message()));
+  if (error.ok() || !ParamOf(error).empty()) return error;
+  return BadParam(param, StdView(error.message()));
 }
 
 GrammarOr FormatGrammar(const ServedModel& model, const AnswerRulesInput& rules) {
@@ -156,10 +157,9 @@ GrammarOr StructuredGrammar(const ServedModel& model, const AnswerRulesInput& ru
 }
 
 // A tool that promised nothing takes any object where its schema is beyond what can be said.
-void AllowAny(const Tools& tools, std::vector<ToolRules>& wanted) {
+void AllowAny(const ToolFormat& format, const Tools& tools, std::vector<ToolRules>& wanted) {
   for (size_t i = 0; i < wanted.size(); ++i) {
-    if (tools.strict[i] || wanted[i].parameters.is_null()) continue;
-    wanted[i].any_arguments = !Grammar::OfJsonSchema(wanted[i].parameters).ok();
+    if (!tools.strict[i]) wanted[i].any_arguments = !BindsArguments(format, wanted[i]);
   }
 }
 
@@ -171,11 +171,12 @@ GrammarOr CallGrammar(const ServedModel& model, const AnswerRulesInput& rules, c
     std::erase_if(wanted, [&](const ToolRules& t) { return t.name != *choice.name; });
   const bool several = rules.parallel && !choice.name;
   const bool required = choice.kind == Choice::kRequired;
-  const std::string key = StrCat("tools ", required, several, text != nullptr, Dump(rules.tools),
-                                 choice.name.value_or(""), Dump(rules.response_format));
+  const std::string key =
+      StrCat("tools ", required, several, text != nullptr, Dump(rules.tools),
+             choice.name.value_or(""), Dump(rules.response_format), Dump(rules.structured_outputs));
   GrammarOr made = model.grammars->Find(key, [&]() -> GrammarOr {
     if (required) return CallsGrammar(format, wanted, several);
-    AllowAny(tools, wanted);
+    AllowAny(format, tools, wanted);
     if (!text) return TextOrCallsGrammar(format, wanted, several);
     PF_ASSIGN_OR_RETURN(const Grammar::Ptr calls, CallsGrammar(format, wanted, several));
     return Grammar::AnyOf({text, calls});

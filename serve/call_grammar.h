@@ -20,6 +20,9 @@ struct ToolRules {
   bool any_arguments = false;         // any object, whatever the schema says
 };
 
+// Whether calls of the tool can be held to its schema.
+bool BindsArguments(const ToolFormat& format, const ToolRules& tool);
+
 // Calls of these tools, one or, if `several`, one or more, and nothing else. InvalidArgument with the pointer of
 // what the format or the grammar cannot say.
 absl::StatusOr<Grammar::Ptr> CallsGrammar(const ToolFormat& format,

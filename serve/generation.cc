@@ -144,7 +144,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
                      .cached_tokens = completion.cached_tokens};
     if (end.finish != AnswerFinish::kFailed) Tell(sample, answer.text.Finish(), true);
     end.stop = std::string(answer.text.stop());
-    if (completion.finish == FinishReason::kStop) end.stop_token = answer.last_token;
+    const bool stopped = completion.finish == FinishReason::kStop;
+    if (stopped && EndsAt(answer.last_token)) end.stop_token = answer.last_token;
     if (answer.text.calls() > 0 && end.finish == AnswerFinish::kStop) {
       end.finish = AnswerFinish::kCalls;
     }
