@@ -22,10 +22,7 @@ absl::Status RefuseChat(Fields& fields) {
   PF_RETURN_IF_ERROR(fields.Refuse("prediction", "expected none: drafts are found by themselves"));
   PF_RETURN_IF_ERROR(fields.Refuse("web_search_options", "expected none: nothing is fetched"));
   PF_RETURN_IF_ERROR(fields.Refuse("functions", "expected none: they are called tools now"));
-  PF_RETURN_IF_ERROR(fields.Refuse("function_call", "expected none: it is called tool_choice now"));
-  PF_RETURN_IF_ERROR(
-      fields.Refuse("prompt_logprobs", "expected none: prompts have no logprobs", 0));
-  return fields.Refuse("use_beam_search", "expected none: there is no beam search", false);
+  return fields.Refuse("function_call", "expected none: it is called tool_choice now");
 }
 
 absl::Status ReadLogprobs(Fields& fields, SamplingOptions& sampling) {

@@ -75,10 +75,7 @@ absl::StatusOr<std::vector<Prompt>> ReadPrompts(Fields& fields, const ServedMode
 // What the protocol has and this server has not.
 absl::Status RefuseCompletions(Fields& fields) {
   PF_RETURN_IF_ERROR(fields.Refuse("suffix", "expected none: text is not filled in", ""));
-  PF_RETURN_IF_ERROR(fields.Refuse("best_of", "expected none, or 1", 1));
-  PF_RETURN_IF_ERROR(
-      fields.Refuse("prompt_logprobs", "expected none: prompts have no logprobs", 0));
-  return fields.Refuse("use_beam_search", "expected none: there is no beam search", false);
+  return fields.Refuse("best_of", "expected none, or 1", 1);
 }
 
 absl::StatusOr<CompletionsRequest> ReadCompletions(const Call& call, Fields& fields) {

@@ -30,40 +30,26 @@ std::string Text(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-std::string_view OpenAiType(int http) {
-  switch (http) {
-    case 401:
-      return "authentication_error";
-    case 403:
-      return "permission_error";
-    case 404:
-      return "not_found_error";
-    case 429:
-      return "rate_limit_error";
-    case 503:
-      return "service_unavailable_error";
-    default:
-      return http < 500 ? "invalid_request_error" : "server_error";
-  }
-}
+// What the protocols call the errors of a status; of others one that is ours or the client's.
+struct ErrorNames {
+  int http;
+  std::string_view openai, anthropic;
+};
+constexpr ErrorNames kNames[] = {
+    {401, "authentication_error", "authentication_error"},
+    {403, "permission_error", "permission_error"},
+    {404, "not_found_error", "not_found_error"},
+    {413, "invalid_request_error", "request_too_large"},
+    {429, "rate_limit_error", "rate_limit_error"},
+    {503, "service_unavailable_error", "overloaded_error"},
+};
 
-std::string_view AnthropicType(int http) {
-  switch (http) {
-    case 401:
-      return "authentication_error";
-    case 403:
-      return "permission_error";
-    case 404:
-      return "not_found_error";
-    case 413:
-      return "request_too_large";
-    case 429:
-      return "rate_limit_error";
-    case 503:
-      return "overloaded_error";
-    default:
-      return http < 500 ? "invalid_request_error" : "api_error";
+ErrorNames NamesOf(int http) {
+  for (const ErrorNames& names : kNames) {
+    if (names.http == http) return names;
   }
+  if (http < 500) return {http, "invalid_request_error", "invalid_request_error"};
+  return {http, "server_error", "api_error"};
 }
 
 ErrorReply Made(const absl::Status& error, std::string body) {
@@ -128,7 +114,7 @@ int HttpOf(const absl::Status& error) {
 std::string OpenAiError(const absl::Status& error) {
   return Text({{"error",
                 {{"message", std::string(error.message())},
-                 {"type", OpenAiType(HttpOf(error))},
+                 {"type", NamesOf(HttpOf(error)).openai},
                  {"param", TextOrNull(ParamOf(error))},
                  {"code", TextOrNull(PayloadOf(error, kCode))}}}});
 }
@@ -139,7 +125,7 @@ std::string AnthropicError(const absl::Status& error) {
   return Text(
       {{"type", "error"},
        {"error",
-        {{"type", AnthropicType(HttpOf(error))}, {"message", std::string(error.message())}}}});
+        {{"type", NamesOf(HttpOf(error)).anthropic}, {"message", std::string(error.message())}}}});
 }
 
 ErrorReply AnthropicReplyOf(const absl::Status& error) {

@@ -139,6 +139,10 @@ absl::StatusOr<RequestFields> ReadRequestFields(Fields& fields, const ServedMode
   Take(samples, found.samples);
   PF_RETURN_IF_ERROR(ReadEnds(fields, model, found));
   PF_RETURN_IF_ERROR(ReadStream(fields, found));
+  PF_RETURN_IF_ERROR(
+      fields.Refuse("prompt_logprobs", "expected none: prompts have no logprobs", 0));
+  PF_RETURN_IF_ERROR(
+      fields.Refuse("use_beam_search", "expected none: there is no beam search", false));
   PF_ASSIGN_OR_RETURN(const auto salt, fields.Text("cache_salt"));
   Take(salt, found.salt);
   PF_ASSIGN_OR_RETURN(const auto skips, fields.Flag("skip_special_tokens"));
