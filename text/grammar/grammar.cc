@@ -42,7 +42,7 @@ class GrammarMaker {
   static Ptr OfShared(JsonRule rule) {
     RuleSet set = SharedRules();
     set.start = rule;
-    auto made = Make(std::move(set), GrammarBudget());
+    auto made = Make(std::move(set), GrammarBudget::Unbounded());
     PF_CHECK(made.ok());
     return *std::move(made);
   }

@@ -18,7 +18,14 @@ int64_t ThreadMicroseconds() {
 
 GrammarBudget::GrammarBudget() : begin_microseconds_(ThreadMicroseconds()) {}
 
+GrammarBudget GrammarBudget::Unbounded() {
+  GrammarBudget budget;
+  budget.bounded_ = false;
+  return budget;
+}
+
 absl::Status GrammarBudget::Check(size_t states) const {
+  if (!bounded_) return absl::OkStatus();
   if (states > kMaxGrammarStates) {
     return absl::ResourceExhaustedError(StrCat("the grammar: expected at most ", kMaxGrammarStates,
                                                " states of its automaton, got ", states));

@@ -18,6 +18,8 @@ inline constexpr int64_t kMaxGrammarMicroseconds = 100'000;
 class GrammarBudget {
  public:
   GrammarBudget();
+  // For grammars of our own, which no caller can make large: they are made however slow the machine is.
+  static GrammarBudget Unbounded();
 
   // ResourceExhausted if one automaton has more states than may be, or if the time is over.
   absl::Status Check(size_t states) const;
@@ -25,6 +27,7 @@ class GrammarBudget {
  private:
   // Of this thread: other threads that want the processor do not make a schema too large.
   int64_t begin_microseconds_;
+  bool bounded_ = true;
 };
 
 }  // namespace pagefuse
