@@ -86,13 +86,22 @@ Headers ApiReply::Common(std::string_view type) const {
   return headers;
 }
 
+void ApiReply::BeginLocked() {
+  if (std::exchange(begun_, true)) return;
+  Headers headers = Common("text/event-stream; charset=utf-8");
+  headers.emplace_back("Cache-Control", "no-cache");
+  headers.emplace_back("X-Accel-Buffering", "no");  // proxies pass each event on
+  reply_->Begin(200, std::move(headers), ping_);
+}
+
+void ApiReply::Begin() {
+  const std::lock_guard lock(mutex_);
+  if (stream_) BeginLocked();
+}
+
 void ApiReply::Write(std::string piece) {
-  if (!std::exchange(begun_, true)) {
-    Headers headers = Common("text/event-stream; charset=utf-8");
-    headers.emplace_back("Cache-Control", "no-cache");
-    headers.emplace_back("X-Accel-Buffering", "no");  // proxies pass each event on
-    reply_->Begin(200, std::move(headers), ping_);
-  }
+  const std::lock_guard lock(mutex_);
+  BeginLocked();
   reply_->Write(std::move(piece));
 }
 
@@ -103,10 +112,12 @@ void ApiReply::Send(int status, std::string body) {
 }
 
 void ApiReply::Fail(const ErrorReply& error, std::string event) {
+  const std::lock_guard lock(mutex_);
   if (begun_) {
     reply_->Write(std::move(event));
     return reply_->End();
   }
+  begun_ = true;
   Headers headers = error.headers;
   headers.emplace_back("X-Request-Id", id_);
   reply_->Send(error.status, std::move(headers), error.body);

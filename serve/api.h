@@ -57,6 +57,8 @@ class ApiReply {
            std::string ping);
 
   bool streams() const { return stream_; }
+  // Begins a stream that has no piece yet, so that its client hears of it, and of pings, while it waits.
+  void Begin();
   // A piece of the stream; the first one begins it.
   void Write(std::string piece);
   void End();
@@ -67,7 +69,9 @@ class ApiReply {
 
  private:
   Headers Common(std::string_view type) const;
+  void BeginLocked();
 
+  std::mutex mutex_;  // pieces come behind the beginning, whoever begins
   std::shared_ptr<HttpReply> reply_;
   bool stream_;
   std::string id_;

@@ -100,6 +100,8 @@ class ChatAnswer final : public GenerationClient {
         choices_(request_.fields.samples),
         left_(request_.fields.samples) {}
 
+  void Begin() { reply_.Begin(); }
+
   void OnDelta(const AnswerDelta& delta) override {
     Choice& choice = choices_[delta.sample];
     if (reply_.streams()) return WriteDelta(choice, delta);
@@ -243,9 +245,10 @@ absl::Status ServeChat(const Call& call) {
   PF_ASSIGN_OR_RETURN(GenerationRequest request, GenerationOf(*call.api->model, found));
   std::vector<GenerationRequest> requests;
   requests.push_back(std::move(request));
-  return StartAll(*call.api, std::move(requests),
-                  {std::make_shared<ChatAnswer>(call, std::move(found), std::move(headers))},
-                  *call.reply);
+  const auto answer = std::make_shared<ChatAnswer>(call, std::move(found), std::move(headers));
+  PF_RETURN_IF_ERROR(StartAll(*call.api, std::move(requests), {answer}, *call.reply));
+  answer->Begin();
+  return absl::OkStatus();
 }
 
 }  // namespace pagefuse::serve

@@ -180,6 +180,8 @@ class CompletionsAnswer {
     }
   }
 
+  void Begin() { reply_.Begin(); }
+
   void OnDelta(size_t prompt, const AnswerDelta& delta) {
     const std::lock_guard lock(mutex_);
     const size_t index = prompt * request_.fields.samples + delta.sample;
@@ -311,7 +313,9 @@ absl::Status ServeCompletions(const Call& call) {
   for (size_t i = 0; i < requests.size(); ++i) {
     clients.push_back(std::make_shared<CompletionsClient>(answer, i));
   }
-  return StartAll(*call.api, std::move(requests), clients, *call.reply);
+  PF_RETURN_IF_ERROR(StartAll(*call.api, std::move(requests), clients, *call.reply));
+  answer->Begin();
+  return absl::OkStatus();
 }
 
 }  // namespace pagefuse::serve

@@ -36,7 +36,7 @@ class StopWatch {
  public:
   StopWatch(const std::shared_ptr<const Tokenizer>& tokenizer,
             const std::vector<std::string>& stops, const AnswerReading& reading)
-      : text_(tokenizer, reading, stops) {}
+      : text_(tokenizer, {.marks = reading.marks, .keeps_special = reading.keeps_special}, stops) {}
   bool StopsAt(int64_t token, bool ends) {
     text_.Add(token, nullptr, ends);
     return text_.stopped();

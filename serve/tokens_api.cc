@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/serve/tokens_api.h"
 
+#include <charconv>
 #include <utility>
 
 #include "pagefuse/base/status_macros.h"
@@ -14,6 +15,20 @@ namespace {
 template <typename Format>
 Json NameOrNull(const Format* format) {
   return format == nullptr ? Json() : Json(format->name);
+}
+
+// Clients write "%2F" for the slash of a name. What is no such thing stays.
+std::string PercentDecoded(std::string_view text) {
+  std::string decoded;
+  for (size_t i = 0; i < text.size(); ++i) {
+    int byte = 0;
+    const char* const first = text.data() + i + 1;
+    const bool coded = text[i] == '%' && i + 2 < text.size() &&
+                       std::from_chars(first, first + 2, byte, 16).ptr == first + 2;
+    decoded += coded ? static_cast<char>(byte) : text[i];
+    i += coded ? 2 : 0;
+  }
+  return decoded;
 }
 
 Json ModelJson(const ServedModel& model) {
@@ -57,7 +72,7 @@ void Reply(const Call& call, const Json& json, Headers headers) {
 
 absl::StatusOr<Json> ModelsJson(const ServedModel& model, std::string_view id) {
   if (id.empty()) return Json{{"object", "list"}, {"data", Json::array({ModelJson(model)})}};
-  PF_RETURN_IF_ERROR(model.CheckName(std::string(id)));
+  PF_RETURN_IF_ERROR(model.CheckName(PercentDecoded(id)));
   return ModelJson(model);
 }
 

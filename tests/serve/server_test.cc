@@ -260,6 +260,26 @@ TEST(ServeQueue, WhoLeavesIsNotAnswered) {
   EXPECT_GT(finished("abort"), 0);
 }
 
+// Its client hears of it before there is a token, however long that takes.
+TEST(ServeQueue, AStreamBeginsAndHasPingsWhileItWaits) {
+  TinyServer server({.limits = {.ping = std::chrono::milliseconds(20)}});
+  server.gate().Close();
+  RawClient client(server.port());
+  client.Post(kCompletions, R"({"prompt":[1,2,3],"max_tokens":3,"stream":true})");
+  EXPECT_THAT(client.ReadTo("\r\n\r\n"), HasSubstr("HTTP/1.1 200 OK"));
+  for (int i = 0; i < 2; ++i) EXPECT_THAT(client.ReadTo(": ping"), HasSubstr(": ping"));
+  server.gate().Open();
+  EXPECT_THAT(client.ReadTo("[DONE]"), HasSubstr("\"finish_reason\":\"length\""));
+}
+
+TEST(ServeAnswers, ModelsAreFoundByNamesThatAreCoded) {
+  TinyServer server;
+  EXPECT_EQ(server.Get("/v1/models/t%69ny").json["id"], "tiny");
+  for (const char* name : {"t%2Finy", "tiny%", "tiny%6", "tiny%zz"}) {
+    EXPECT_EQ(server.Get(std::string("/v1/models/") + name).status, 404) << name;
+  }
+}
+
 TEST(ServeQueue, OneThatLeavesAtOnceDoesNotStay) {
   TinyServer server;
   for (int i = 0; i < 200; ++i) {
