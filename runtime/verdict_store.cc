@@ -148,16 +148,19 @@ std::string VerdictFolder() {
   return home.empty() ? "" : home + "/.cache/pagefuse/verdicts";
 }
 
+std::string RunKey(const Model& exported, const EngineOptions& options) {
+  Hash hash;
+  hash.Add(BuildId());
+  AddModel(exported, hash);
+  AddOptions(options, hash);
+  return hash.Digits();
+}
+
 VerdictStore::VerdictStore(const std::string& folder, const Model& exported,
                            const EngineOptions& options) {
   const std::string place = folder.empty() ? VerdictFolder() : folder;
-  const std::string build = BuildId();
-  if (place.empty() || build.empty()) return;
-  Hash hash;
-  hash.Add(build);
-  AddModel(exported, hash);
-  AddOptions(options, hash);
-  path_ = StrCat(place, "/", hash.Digits(), ".json");
+  if (place.empty() || BuildId().empty()) return;
+  path_ = StrCat(place, "/", RunKey(exported, options), ".json");
 }
 
 std::optional<RewriteVerdict> VerdictStore::Find() const {

@@ -13,6 +13,10 @@ namespace pagefuse {
 // $XDG_CACHE_HOME/pagefuse/verdicts, else $HOME/.cache/pagefuse/verdicts; empty if neither is set.
 std::string VerdictFolder();
 
+// Tells what is run apart: the content of the model (of large initialisers pages of their bytes, not all of them), the
+// build of this program, and the options that tell what the passes make of the model. Hexadecimal digits.
+std::string RunKey(const Model& exported, const EngineOptions& options);
+
 // The place of one verdict, by the content of the model, the build of this program, and the options
 // that tell what the passes make of the model. Of large initialisers pages of their bytes count, not
 // all of them. Several processes may keep and find verdicts at the same time.

@@ -355,5 +355,20 @@ TEST_F(VerdictStoreTest, IsReadInsteadOfASecondComparison) {
   EXPECT_FALSE(Must(Decoder::Create(load, {}, never))->verdict());
 }
 
+TEST(RunKey, TellsModelsAndWhatPassesMakeOfThemApart) {
+  const std::string key = RunKey(TinyDecoder(), {});
+  EXPECT_EQ(key, RunKey(TinyDecoder(), {}));
+  EXPECT_NE(key, RunKey(TinyDecoder(/*window=*/4), {}));
+  Model other = TinyDecoder();
+  for (const Value* value : other.graph->initializers()) {
+    if (value->initializer()->dtype() != DataType::kFloat) continue;
+    auto* const bytes = static_cast<char*>(const_cast<void*>(value->initializer()->data()));
+    bytes[0] ^= 1;
+    break;
+  }
+  EXPECT_NE(key, RunKey(other, {}));
+  EXPECT_NE(key, RunKey(TinyDecoder(), {.kv_cache = "fp8_per_token_head"}));
+}
+
 }  // namespace
 }  // namespace pagefuse

@@ -2,6 +2,7 @@
 // Declares what the parts of `pagefuse generate` share.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -91,11 +92,11 @@ absl::StatusOr<GenerateSetup> OpenSetup(const GenerateFlags& flags);
 // A vocabulary of 256 tokens without a tokenizer is one of bytes. InvalidArgument where a flag gives
 // text for another one.
 absl::Status TakeBytes(const GenerateFlags& flags, int64_t vocabulary, GenerateSetup& setup);
-// Lines on the error stream say what is not as one would expect. `kept`: the model as it was read, for
-// --logit-error.
-absl::StatusOr<std::unique_ptr<Decoder>> LoadDecoder(const GenerateFlags& flags,
-                                                     const std::string& graph,
-                                                     std::optional<Model>& kept);
+// Lines on the error stream say what is not as one would expect. `on_read` is told of the model as it was
+// read, before passes; may be null.
+absl::StatusOr<std::unique_ptr<Decoder>> LoadDecoder(
+    const GenerateFlags& flags, const std::string& graph,
+    const std::function<void(const Model&)>& on_read);
 // One for each prompt of the flags; text is one of bytes where there is no tokenizer. A prompt for
 // which the model has no positions, or --cache-tokens no room, is refused, and alone or with all others
 // it is the status.

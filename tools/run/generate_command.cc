@@ -247,7 +247,10 @@ absl::Status RunGenerate(GenerateFlags flags) {
   PF_ASSIGN_OR_RETURN(GenerateSetup setup, OpenSetup(flags));
   PF_ASSIGN_OR_RETURN(std::vector<Request> requests, RequestsOfFlags(flags, setup));
   std::optional<Model> kept;  // what is kept has its weights in memory
-  PF_ASSIGN_OR_RETURN(auto decoder, LoadDecoder(flags, setup.folder.graph, kept));
+  const auto keep = [&](const Model& model) {
+    if (flags.logit_error) kept = model.Clone();
+  };
+  PF_ASSIGN_OR_RETURN(auto decoder, LoadDecoder(flags, setup.folder.graph, keep));
   if (decoder->plain() && flags.logit_error) {
     return absl::InvalidArgumentError(
         "--logit-error compares with an unquantised paged cache, and the graph could not be paged");

@@ -36,13 +36,13 @@ void TellDenseCaches(const Decoder& decoder) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Decoder>> LoadDecoder(const GenerateFlags& flags,
-                                                     const std::string& graph,
-                                                     std::optional<Model>& kept) {
+absl::StatusOr<std::unique_ptr<Decoder>> LoadDecoder(
+    const GenerateFlags& flags, const std::string& graph,
+    const std::function<void(const Model&)>& on_read) {
   std::optional<ProgressStage> progress(std::in_place, StrCat("loading ", graph));
   const auto load = [&]() -> absl::StatusOr<Model> {
     PF_ASSIGN_OR_RETURN(Model model, ReadModel(graph));
-    if (flags.logit_error) kept = model.Clone();
+    if (on_read) on_read(model);
     return model;
   };
   PF_ASSIGN_OR_RETURN(const CheckPaging check, ParseCheckPaging(flags.check_paging));

@@ -11,6 +11,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/kernels/linalg/cpu_features.h"
+#include "pagefuse/runtime/verdict_store.h"
 
 namespace pagefuse::tools {
 namespace {
@@ -36,12 +37,9 @@ absl::Status WarmUpServer(Decoder& decoder) {
   return decoder.WarmUp({request});
 }
 
-// Equal ones give equal tokens: what the graph is, how it is kept, and what computes it.
-std::string FingerprintOf(const Decoder& decoder, const GenerateFlags& flags) {
-  const std::string modes =
-      StrCat(VersionText(), "|", flags.session.weights.format, "|",
-             decoder.engine() ? decoder.engine()->cache_settings().format : "plain", "|",
-             decoder.session().model().graph->nodes().size());
+// Equal ones give equal tokens: what is run, how it is kept, and what computes it.
+std::string FingerprintOf(const std::string& run_key, const GenerateFlags& flags) {
+  const std::string modes = StrCat(VersionText(), "|", flags.session.weights.format, "|", run_key);
   return StrCat("pf_", absl::Hex(std::hash<std::string>()(modes)));
 }
 
@@ -75,9 +73,10 @@ absl::Status ReadServedFlags(GenerateFlags& flags) {
 
 absl::StatusOr<serve::ServedModel> LoadServed(GenerateFlags& flags, const ServedFlags& served) {
   PF_ASSIGN_OR_RETURN(GenerateSetup setup, OpenSetup(flags));
-  std::optional<Model> kept;
+  std::string run_key;
+  const auto on_read = [&](const Model& read) { run_key = RunKey(read, flags.engine); };
   serve::ServedModel model;
-  PF_ASSIGN_OR_RETURN(model.decoder, LoadDecoder(flags, setup.folder.graph, kept));
+  PF_ASSIGN_OR_RETURN(model.decoder, LoadDecoder(flags, setup.folder.graph, on_read));
   PF_RETURN_IF_ERROR(TakeBytes(flags, model.decoder->vocabulary(), setup));
   PF_RETURN_IF_ERROR(WarmUpServer(*model.decoder));
   model.name = served.name.empty() ? FolderName(flags.model.path) : served.name;
@@ -87,7 +86,7 @@ absl::StatusOr<serve::ServedModel> LoadServed(GenerateFlags& flags, const Served
   model.sampling = setup.sampling;
   model.created = std::time(nullptr);
   PF_RETURN_IF_ERROR(model.FindFormat({.reasoning = served.reasoning, .tools = served.tools}));
-  model.fingerprint = FingerprintOf(*model.decoder, flags);
+  model.fingerprint = FingerprintOf(run_key, flags);
   model.batch_invariant =
       model.decoder->engine() == nullptr || flags.engine.prefix_reuse != PrefixReuse::kAll;
   return model;
