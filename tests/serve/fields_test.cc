@@ -41,9 +41,9 @@ TEST(Fields, ValuesOfTheirTypesAreRead) {
 }
 
 TEST(Fields, WrongValuesAreNamedWithTheirPlace) {
-  const Json json = Json::parse(R"({"text": "ab", "long": ")" + std::string(50, 'x') +
-                                R"(", "number": 1.5, "large": 9223372036854775808,
-      "list": ["a", 1], "object": {}})");
+  const Json json = Json::parse(StrCat(R"({"text": "ab", "long": ")", std::string(50, 'x'),
+                                       R"(", "number": 1.5, "large": 9223372036854775808,
+      "list": ["a", 1], "object": {}})"));
   Fields fields = Must(Fields::Of(json, "messages[2]"));
   const auto expect = [](const absl::Status& status, std::string_view param,
                          std::string_view message) {
