@@ -5,13 +5,24 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 
 namespace pagefuse {
+
+// Bytes of a device's memory.
+struct MemoryRoom {
+  size_t free = 0;
+  size_t total = 0;
+};
 
 // The memory of one device. Thread-safe, and outlives what it gave.
 class Allocator {
  public:
   virtual ~Allocator() = default;
+  // Whether the host reads and writes it.
+  virtual bool is_host() const { return true; }
+  // How much there is and how much of it is free, for messages; nullopt if that is not known.
+  virtual std::optional<MemoryRoom> Room() const { return std::nullopt; }
   // Zero-filled memory aligned to 64 bytes; null if there is none.
   virtual std::byte* Allocate(size_t bytes) = 0;
   // Takes back what Allocate gave for as many bytes.

@@ -48,15 +48,15 @@ endfunction()
 # Warnings and sanitizers, for every target of the project.
 function(pf_compile_options target)
   target_compile_features(${target} PUBLIC cxx_std_20)
-  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic)
+  set(options -Wall -Wextra -Wpedantic)
   if(PAGEFUSE_WERROR)
-    target_compile_options(${target} PRIVATE -Werror)
+    list(APPEND options -Werror)
   endif()
   if(PAGEFUSE_SANITIZE)
-    target_compile_options(${target} PRIVATE -fsanitize=${PAGEFUSE_SANITIZE} -fno-omit-frame-pointer
-                           -fno-sanitize-recover=all)
+    list(APPEND options -fsanitize=${PAGEFUSE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
     target_link_options(${target} PUBLIC -fsanitize=${PAGEFUSE_SANITIZE})
   endif()
+  target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${options}>")
 endfunction()
 
 # pf_program(<name> SOURCES ... DEPS ... KIND program|test): an executable of the project. KIND: its precompiled headers.

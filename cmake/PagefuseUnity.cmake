@@ -24,7 +24,7 @@ function(pf_unity target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # GCC takes a source within another one for a header, where unnamed namespaces would be a mistake.
-    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
   endif()
   string(REGEX MATCHALL "[^\n]+" lines "${groups}")
   foreach(line IN LISTS lines)

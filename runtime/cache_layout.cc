@@ -160,14 +160,15 @@ int64_t CacheLayout::MostPages() const {
   return PagePool::kMaxPages / rows;
 }
 
-absl::StatusOr<std::map<std::string, Tensor>> CacheLayout::Allocate(int64_t num_pages) const {
+absl::StatusOr<std::map<std::string, Tensor>> CacheLayout::Allocate(
+    int64_t num_pages, const MemoryOf& memory_of) const {
   const int64_t stride = page_bytes();
   const auto bytes = CheckedMul(num_pages, stride);
   if (!bytes) {
     return absl::ResourceExhaustedError(
         StrCat("expected bytes in 64 bits, got ", num_pages, " pages of ", stride));
   }
-  PF_ASSIGN_OR_RETURN(const auto pages, Buffer::Allocate(*bytes));
+  std::map<Allocator*, std::shared_ptr<Buffer>> pools;
   std::map<std::string, Tensor> tensors;
   for (const CacheGroup& group : groups_) {
     int64_t offset = 0;
@@ -175,9 +176,14 @@ absl::StatusOr<std::map<std::string, Tensor>> CacheLayout::Allocate(int64_t num_
       const CacheTensor& cache = tensors_.at(name);
       std::vector<int64_t> dims = {num_pages};
       dims.insert(dims.end(), cache.block_dims.begin(), cache.block_dims.end());
+      Allocator& memory = memory_of(name);
       if (apart_.contains(name)) {
-        PF_ASSIGN_OR_RETURN(tensors[name], Tensor::Allocate(cache.dtype, std::move(dims)));
+        PF_ASSIGN_OR_RETURN(tensors[name], Tensor::Allocate(cache.dtype, std::move(dims), memory));
         continue;
+      }
+      std::shared_ptr<Buffer>& pages = pools[&memory];
+      if (pages == nullptr) {
+        PF_ASSIGN_OR_RETURN(pages, Buffer::Allocate(*bytes, memory));
       }
       PF_ASSIGN_OR_RETURN(tensors[name],
                           Tensor::Blocks(cache.dtype, std::move(dims), pages, offset, stride));

@@ -4,9 +4,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -63,9 +65,12 @@ class CacheLayout {
   int64_t bytes_per_page() const;
   // So many can be told apart: blocks by int32 in tables, rows of all of them by int32 in lists.
   int64_t MostPages() const;
-  // The cache tensors by input name: views of their blocks in pages that they share, but for those kept
-  // apart. Zeros, of which memory is taken as they are written.
-  absl::StatusOr<std::map<std::string, Tensor>> Allocate(int64_t num_pages) const;
+  // Whose memory a cache lies in.
+  using MemoryOf = std::function<Allocator&(std::string_view cache)>;
+  // The cache tensors by input name: views of their blocks in pages that those of one memory share, but
+  // for those kept apart. Zeros, of which memory of the host is taken as they are written.
+  absl::StatusOr<std::map<std::string, Tensor>> Allocate(
+      int64_t num_pages, const MemoryOf& memory_of = OfTheHost) const;
   // The step's packed inputs, those that the graph has, in the order above.
   absl::Status WriteRecord(const std::vector<int64_t>& input_ids, const StepMetadata& step,
                            StepRecord& record) const;
@@ -73,6 +78,8 @@ class CacheLayout {
   int64_t BlockBytes(const CacheGroup& group) const;
 
  private:
+  static Allocator& OfTheHost(std::string_view) { return HostAllocator(); }
+
   std::vector<CacheGroup> groups_;
   std::map<std::string, CacheTensor> tensors_;
   std::set<std::string> apart_;

@@ -24,6 +24,15 @@ int64_t DraftRows() { return HasAmxBf16() ? 16 : 4; }
 // Of the memory that is left when the weights are there; the rest is for what steps compute.
 constexpr double kShareOfMemory = 0.6;
 
+// Of the device, where the session has one.
+int64_t FreeMemory(const Session& session) {
+  if (session.device() != nullptr) {
+    const std::optional<MemoryRoom> room = session.device()->memory().Room();
+    if (room) return static_cast<int64_t>(room->free);
+  }
+  return session.memory()->limit() - session.memory()->used();
+}
+
 }  // namespace
 
 absl::StatusOr<PrefixReuse> ParsePrefixReuse(std::string_view name) {
@@ -119,9 +128,8 @@ absl::Status Engine::Impl::MakeCache() {
   if (options.cache_bytes > 0 || options.cache_tokens > 0) return MakeCacheOf(options.cache_bytes);
   // A machine may promise less memory than it has.
   constexpr int64_t kLeast = int64_t{1} << 20;
-  const MemoryBudget& memory = *model->session().memory();
   auto bytes =
-      static_cast<int64_t>(kShareOfMemory * static_cast<double>(memory.limit() - memory.used()));
+      static_cast<int64_t>(kShareOfMemory * static_cast<double>(FreeMemory(model->session())));
   const absl::Status first = MakeCacheOf(bytes);
   absl::Status made = first;
   while (absl::IsResourceExhausted(made) && bytes > kLeast) made = MakeCacheOf(bytes /= 2);

@@ -8,6 +8,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ops/registry/registry.h"
 #include "pagefuse/ops/schema/packing.h"
+#include "pagefuse/runtime/device_placement.h"
 #include "pagefuse/runtime/pack_constants.h"
 
 namespace pagefuse {
@@ -20,6 +21,7 @@ class Planner {
   Planner(const Model& model, const PlanOptions& options, bool is_body = false)
       : model_(model), options_(options), is_body_(is_body) {
     plan_.allocator = options.allocator;
+    if (!is_body) plan_.device = options.device;
   }
 
   absl::StatusOr<ExecutionPlan> Run(const Graph& graph, const std::vector<Value*>& captures) {
@@ -28,6 +30,13 @@ class Planner {
     for (Value* constant : graph.initializers()) Index(constant);
     for (const auto& node : graph.nodes()) PF_RETURN_IF_ERROR(AddStep(*node));
     for (Value* output : graph.outputs()) plan_.outputs.push_back(Index(output));
+    if (plan_.device != nullptr) {
+      PF_RETURN_IF_ERROR(PlaceOnDevice(plan_, [this](PlannedStep& step) -> absl::Status {
+        const KernelQuery query = QueryOf(step);
+        PF_RETURN_IF_ERROR(ChooseOnHost(query, step));
+        return Prepare(query, step);
+      }));
+    }
     FindLastReads();
     for (int step = 0; step < static_cast<int>(plan_.steps.size()); ++step) PlaceOutputs(step);
     ExtendLifetimes();
@@ -45,17 +54,8 @@ class Planner {
     PlannedStep step;
     step.node = &node;
     step.opset = model_.OpsetVersion(node.domain());
-    KernelQuery query{.node = &node,
-                      .opset = step.opset,
-                      .force_kernel = &options_.force_kernel,
-                      .device = options_.device};
-    auto force = options_.force_kernel.find(node.op_type());
-    PF_ASSIGN_OR_RETURN(
-        KernelChoice choice,
-        ChooseKernel(query, force == options_.force_kernel.end() ? "" : force->second));
-    step.op = choice.op;
-    step.kernel = choice.kernel;
-    step.refusals = std::move(choice.refusals);
+    KernelQuery query = QueryOf(step);
+    PF_RETURN_IF_ERROR(Choose(query, step));
     PF_RETURN_IF_ERROR(Prepare(query, step));
     for (Value* input : node.inputs()) step.inputs.push_back(input ? Index(input) : -1);
     for (Value* output : node.outputs()) step.outputs.push_back(output ? Index(output) : -1);
@@ -64,6 +64,38 @@ class Planner {
     if (step.kernel == nullptr) step.body_op = step.op->bodies();
     if (step.body_op != nullptr) PF_RETURN_IF_ERROR(PlanBodies(step));
     plan_.steps.push_back(std::move(step));
+    return absl::OkStatus();
+  }
+
+  KernelQuery QueryOf(const PlannedStep& step) const {
+    return {.node = step.node, .opset = step.opset, .force_kernel = &options_.force_kernel};
+  }
+
+  std::string_view ForcedKernel(const KernelQuery& query) const {
+    const auto force = options_.force_kernel.find(query.node->op_type());
+    return force == options_.force_kernel.end() ? std::string_view() : force->second;
+  }
+
+  // The best kernel of the device, or else of the CPU.
+  absl::Status Choose(KernelQuery& query, PlannedStep& step) const {
+    if (plan_.device == nullptr) return ChooseOnHost(query, step);
+    query.device = Device::kCuda;
+    auto choice = ChooseKernel(query, ForcedKernel(query));
+    if (choice.ok() && choice->kernel != nullptr) return Take(*std::move(choice), step);
+    if (choice.ok()) step.device_refusals = std::move(choice->refusals);
+    query.device = Device::kCpu;
+    return ChooseOnHost(query, step);
+  }
+
+  absl::Status ChooseOnHost(const KernelQuery& query, PlannedStep& step) const {
+    PF_ASSIGN_OR_RETURN(KernelChoice choice, ChooseKernel(query, ForcedKernel(query)));
+    return Take(std::move(choice), step);
+  }
+
+  static absl::Status Take(KernelChoice choice, PlannedStep& step) {
+    step.op = choice.op;
+    step.kernel = choice.kernel;
+    step.refusals = std::move(choice.refusals);
     return absl::OkStatus();
   }
 
@@ -84,7 +116,11 @@ class Planner {
 
   absl::Status Prepare(const KernelQuery& query, PlannedStep& step) {
     if (!step.kernel || !options_.runs) return absl::OkStatus();
-    PF_ASSIGN_OR_RETURN(step.state, PrepareState(query, *step.kernel, options_.allocator));
+    const bool on_device = step.kernel->device != Device::kCpu;
+    PF_ASSIGN_OR_RETURN(
+        step.state,
+        PrepareState(query, *step.kernel, on_device ? &plan_.device->memory() : options_.allocator,
+                     on_device ? plan_.device.get() : nullptr));
     step.placing = dynamic_cast<PlacingKernel*>(step.state.get());
     return absl::OkStatus();
   }
@@ -93,6 +129,9 @@ class Planner {
     last_read_.assign(plan_.values.size(), -1);
     for (int step = 0; step < static_cast<int>(plan_.steps.size()); ++step) {
       for (int input : plan_.steps[step].inputs) {
+        if (input >= 0) last_read_[input] = step;
+      }
+      for (int input : plan_.steps[step].host_inputs) {
         if (input >= 0) last_read_[input] = step;
       }
       for (int capture : plan_.steps[step].captures) last_read_[capture] = step;
@@ -108,7 +147,8 @@ class Planner {
     PlannedStep& step = plan_.steps[step_index];
     for (int out = 0; out < static_cast<int>(step.outputs.size()); ++out) {
       if (step.outputs[out] < 0) continue;
-      if (TryAlias(step_index, out) || TryView(step_index, out) || TryInPlace(step_index, out)) {
+      if (step.op != nullptr &&
+          (TryAlias(step_index, out) || TryView(step_index, out) || TryInPlace(step_index, out))) {
         continue;
       }
       PlannedValue& value = plan_.values[step.outputs[out]];
@@ -116,18 +156,20 @@ class Planner {
         value.placement = Placement::kProduced;
         continue;
       }
-      if (value.value->is_output()) {
+      if (value.value->is_output() && step.op != nullptr) {
         value.placement = Placement::kOutput;
         continue;
       }
       value.placement = Placement::kArena;
       value.storage = static_cast<int>(plan_.storages.size());
-      plan_.storages.push_back({.first_step = step_index, .last_step = step_index});
+      plan_.storages.push_back(
+          {.first_step = step_index, .last_step = step_index, .on_device = value.on_device});
     }
     step.only_views = OnlyViews(step);
   }
 
   static bool OnlyViews(const PlannedStep& step) {
+    if (step.op == nullptr) return false;
     for (size_t out = 0; out < step.outputs.size(); ++out) {
       if (step.outputs[out] < 0) continue;
       if (step.op->views().empty() || step.shares_input[out] < 0) return false;
@@ -198,6 +240,8 @@ class Planner {
     PlannedStep& step = plan_.steps[step_index];
     const Value* output = plan_.values[step.outputs[out]].value;
     if (output->is_output()) return false;
+    // What is declared holds for kernels that go through their elements in order.
+    if (step.on_device && !step.op->is_elementwise()) return false;
     for (const auto& [pair_out, in] : step.op->in_place()) {
       if (pair_out != out || in >= static_cast<int>(step.inputs.size())) continue;
       const int input = step.inputs[in];
@@ -244,6 +288,7 @@ namespace {
 // are.
 bool TakesBlocks(const PlannedStep& step, const std::vector<bool>& in_blocks) {
   const auto holds = [&](int value) { return value >= 0 && in_blocks[value]; };
+  if (step.op == nullptr) return true;
   if (std::ranges::any_of(step.captures, holds)) return false;
   for (size_t in = 0; in < step.inputs.size(); ++in) {
     if (!holds(step.inputs[in])) continue;
@@ -277,8 +322,18 @@ const PlannedStep* DenseReader(const ExecutionPlan& plan, int input) {
 
 absl::StatusOr<ExecutionPlan> MakePlan(Model& model, const PlanOptions& options) {
   PF_ASSIGN_OR_RETURN(ExecutionPlan plan, Planner(model, options).Run(*model.graph, {}));
-  if (options.runs) PF_RETURN_IF_ERROR(PackConstants(plan));
+  if (!options.runs) return plan;
+  PF_RETURN_IF_ERROR(PackConstants(plan));
+  if (plan.device != nullptr) PF_RETURN_IF_ERROR(UploadConstants(plan));
   return plan;
+}
+
+std::string NameOfKernel(const PlannedStep& step) {
+  if (step.copy == StepCopy::kToDevice) return "copy to the device";
+  if (step.copy == StepCopy::kToHost) return "copy to the host";
+  if (step.on_device && !step.op->views().empty()) return "view on the device";
+  if (step.kernel != nullptr) return step.kernel->Description();
+  return step.body_op != nullptr ? "graphs" : "decomposition";
 }
 
 }  // namespace pagefuse

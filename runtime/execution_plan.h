@@ -26,12 +26,16 @@ enum class Placement {
   kArena,     // storage of the arena
   kOutput,    // graph output: memory of its own, handed to the caller
   kProduced,  // result of a step with bodies: memory that the step makes
+  kUploaded,  // a graph input on the device: all of these lie in one piece, and are copied at once
 };
 
+// A value in the host's memory or the device's; one that both have is two of these.
 struct PlannedValue {
   const Value* value = nullptr;
+  bool on_device = false;
   Placement placement = Placement::kExternal;
-  int storage = -1;  // kArena: index into storages
+  int storage = -1;      // kArena: index into storages
+  Tensor constant = {};  // of a constant on the device: its copy there
 };
 
 struct ExecutionPlan;
@@ -43,17 +47,24 @@ struct PlannedBody {
   std::unique_ptr<ExecutionPlan> plan;
 };
 
-// One node with its kernel. Values are indices into ExecutionPlan::values, -1 where omitted.
+enum class StepCopy { kNone, kToDevice, kToHost };
+
+// One node with its kernel, or the copy of a value that a node needs elsewhere than where it is. Values
+// are indices into ExecutionPlan::values, -1 where omitted.
 struct PlannedStep {
-  const Node* node = nullptr;
+  const Node* node = nullptr;       // of a copy: the one that needs it
+  StepCopy copy = StepCopy::kNone;  // then there is no op
+  bool on_device = false;           // it runs there, on inputs that are there
   const OpDef* op = nullptr;
   const BodyOp* body_op = nullptr;  // what runs the node's graphs, if it has some and no kernel
   const Kernel* kernel = nullptr;   // null: the node runs its decomposition or its bodies
   int64_t opset = 0;
   std::vector<std::string> refusals;
+  std::vector<std::string> device_refusals;  // why the device has no kernel for it
   std::unique_ptr<KernelState> state;
   PlacingKernel* placing = nullptr;  // `state`, where the kernel tells the shapes of its outputs
   std::vector<int> inputs;
+  std::vector<int> host_inputs;  // of a step on the device: the same as the host has them, or -1
   std::vector<int> outputs;
   std::vector<PlannedBody> bodies;  // of ops such as If and Loop
   std::vector<int> captures;        // what the bodies read from around them, constants apart
@@ -65,7 +76,8 @@ struct PlannedStep {
 };
 
 struct ExecutionPlan {
-  Allocator* allocator = &HostAllocator();  // of all memory that its kernels take
+  Allocator* allocator = &HostAllocator();  // of all memory that kernels of the CPU take
+  std::shared_ptr<DeviceContext> device;    // null: all is the host's
   std::vector<PlannedValue> values;
   std::vector<PlannedStep> steps;
   std::vector<Storage> storages;
@@ -75,8 +87,9 @@ struct ExecutionPlan {
 
 struct PlanOptions {
   std::map<std::string, std::string> force_kernel = {};  // op name -> kernel name
-  Device device = Device::kCpu;                          // whose kernels are taken
-  Allocator* allocator = &HostAllocator();               // of the device's memory
+  // Takes the kernels of Device::kCuda where there are any; null: all is the host's.
+  std::shared_ptr<DeviceContext> device = nullptr;
+  Allocator* allocator = &HostAllocator();  // of the host's memory
   // False: a plan to look at, whose kernels have no state; constants need no data.
   bool runs = true;
 };
@@ -85,6 +98,9 @@ struct PlanOptions {
 // Null: the input may come in blocks that do not lie one behind the other, as each step has a kernel
 // that takes them so (PortSpec::InBlocks).
 const PlannedStep* DenseReader(const ExecutionPlan& plan, int input);
+
+// The step's kernel: "hwy", "cuda on cuda", "decomposition", "graphs", "copy to the device".
+std::string NameOfKernel(const PlannedStep& step);
 
 // Plans the model's main graph, whose types and shapes are inferred, and takes over the constants
 // that kernels pack (pack_constants.h). Unimplemented naming the first node that nothing can compute.

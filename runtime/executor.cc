@@ -19,6 +19,9 @@ namespace {
 // The input of a paged graph that says where sequences begin (cache_layout.h).
 constexpr char kQueryStarts[] = "query_start_loc";
 
+// Shapes of inputs that are kept apart: numbers of tokens and sequences that a loaded engine goes through.
+constexpr size_t kShapes = 32;
+
 // Of an argument whose size was found to fit.
 int64_t ByteSizeOf(const TensorArg& arg) { return ByteSize(arg.dtype, arg.dims).value_or(0); }
 
@@ -47,15 +50,14 @@ absl::Status CheckShared(const PlannedStep& step, int out, const KernelArgs& arg
 }  // namespace
 
 Executor::Executor(ExecutionPlan plan, const RunLimits& limits)
-    : plan_(std::move(plan)), limits_(limits), values_(plan_.values), scratch_(*plan_.allocator) {
+    : plan_(std::move(plan)),
+      limits_(limits),
+      shapes_(kShapes),
+      scratch_(*plan_.allocator),
+      device_scratch_(plan_.device == nullptr ? *plan_.allocator : plan_.device->memory()) {
   last_outputs_.resize(plan_.values.size());
   owners_.resize(plan_.values.size());
   spill_.resize(plan_.storages.size());
-  calls_.reserve(plan_.steps.size());
-  for (const PlannedStep& step : plan_.steps) {
-    calls_.emplace_back(step);
-    calls_.back().args.scratch = &scratch_;
-  }
   for (int i = 0; i < static_cast<int>(plan_.inputs.size()); ++i) {
     const PlannedStep* dense = DenseReader(plan_, i);
     dense_readers_.push_back(dense == nullptr ? nullptr : dense->node);
@@ -71,7 +73,11 @@ Executor::Executor(ExecutionPlan plan, const RunLimits& limits)
       bodies_[i].push_back(std::make_unique<Executor>(std::move(*body.plan), limits));
     }
   }
-  memory_ = PlanMemory(plan_.storages);
+  for (size_t i = 0; i < plan_.values.size(); ++i) {
+    if (plan_.values[i].placement == Placement::kUploaded) uploads_.push_back(static_cast<int>(i));
+  }
+  host_.plan = PlanMemory(plan_.storages);
+  device_.plan = PlanMemory(plan_.storages, /*on_device=*/true);
   dying_.resize(plan_.steps.size() + 1);
   for (size_t i = 0; i < plan_.storages.size(); ++i) {
     dying_[plan_.storages[i].last_step].push_back(static_cast<int>(i));
@@ -93,8 +99,10 @@ absl::StatusOr<std::vector<Tensor>> Executor::Run(const std::vector<Tensor>& fee
                                                   const std::vector<Tensor>& bound) {
   own_body_runs_ = 0;
   output_bytes_ = 0;
+  device_copies_ = 0;
   bound_ = &bound;
-  values_.BeginRun();
+  shape_ = &shapes_.Find(plan_, feeds);
+  values().BeginRun();
   for (size_t i = 0; i < feeds.size(); ++i) {
     const int input = plan_.inputs[i];
     if (feeds[i].block_stride() > 0 && dense_readers_[i] != nullptr) {
@@ -102,11 +110,18 @@ absl::StatusOr<std::vector<Tensor>> Executor::Run(const std::vector<Tensor>& fee
           "input \"", plan_.values[input].value->name(), "\": expected a dense tensor, got blocks ",
           feeds[i].block_stride(), " bytes apart, which not all nodes take that read it"));
     }
+    if (plan_.values[input].on_device && feeds[i].defined() && feeds[i].buffer() != nullptr &&
+        feeds[i].buffer()->on_host()) {
+      return absl::InvalidArgumentError(StrCat("input \"", plan_.values[input].value->name(),
+                                               "\": expected the memory of ", plan_.device->name(),
+                                               ", got the host's"));
+    }
     const Tensor* initializer = plan_.values[input].value->initializer();
-    values_.Set(input, feeds[i].defined() || initializer == nullptr ? feeds[i] : *initializer);
+    values().Set(input, feeds[i].defined() || initializer == nullptr ? feeds[i] : *initializer);
     owners_[input] = feeds[i];
   }
   TakeTokenRows();
+  PF_RETURN_IF_ERROR(UploadInputs());
   absl::StatusOr<std::vector<Tensor>> outputs = RunSteps();
   if (outputs.ok()) LearnSizes();
   LetGo();
@@ -115,6 +130,11 @@ absl::StatusOr<std::vector<Tensor>> Executor::Run(const std::vector<Tensor>& fee
 
 absl::StatusOr<std::vector<Tensor>> Executor::RunSteps() {
   timings_.clear();
+  moments_.clear();
+  if (profile_ && plan_.device != nullptr) {
+    plan_.device->RewindMoments();
+    PF_RETURN_IF_ERROR(plan_.device->MarkMoment().status());
+  }
   const auto start = std::chrono::steady_clock::now();
   auto micros = [&] {
     return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
@@ -123,16 +143,41 @@ absl::StatusOr<std::vector<Tensor>> Executor::RunSteps() {
   for (int step = 0; step < static_cast<int>(plan_.steps.size()); ++step) {
     const double begin = profile_ ? micros() : 0;
     const Node& node = *plan_.steps[step].node;
+    std::pair<int, int> moments(-1, -1);
+    const bool on_device = profile_ && plan_.steps[step].on_device;
+    if (on_device) {
+      PF_ASSIGN_OR_RETURN(moments.first, plan_.device->MarkMoment());
+    }
     PF_RETURN_IF_ERROR(WhereMemoryRanOut(node, WithinMemory(node, [&] { return RunStep(step); })));
-    if (profile_) timings_.push_back({step, begin, micros() - begin});
+    if (on_device) {
+      PF_ASSIGN_OR_RETURN(moments.second, plan_.device->MarkMoment());
+    }
+    if (profile_) {
+      timings_.push_back({step, begin, micros() - begin});
+      moments_.push_back(moments);
+    }
     for (int storage : dying_[step]) spill_[storage].reset();
   }
+  PF_RETURN_IF_ERROR(TakeTimings());
   return CollectOutputs();
+}
+
+// What a step of the device took is known when the device has done it.
+absl::Status Executor::TakeTimings() {
+  if (!profile_ || plan_.device == nullptr) return absl::OkStatus();
+  PF_RETURN_IF_ERROR(plan_.device->Wait());
+  for (size_t i = 0; i < timings_.size(); ++i) {
+    const auto [first, last] = moments_[i];
+    if (first < 0) continue;
+    PF_ASSIGN_OR_RETURN(timings_[i].start_us, plan_.device->MicrosecondsBetween(0, first));
+    PF_ASSIGN_OR_RETURN(timings_[i].duration_us, plan_.device->MicrosecondsBetween(first, last));
+  }
+  return absl::OkStatus();
 }
 
 void Executor::TakeTokenRows() {
   if (query_starts_ < 0) return;
-  const TensorArg& starts = values_[plan_.inputs[query_starts_]];
+  const TensorArg& starts = values()[plan_.inputs[query_starts_]];
   tokens_.reset();
   if (starts.dtype != DataType::kInt32 || starts.data == nullptr || starts.size() == 0) return;
   tokens_ = TokenRows::Of(starts.as<int32_t>(), starts.size() - 1);
@@ -157,7 +202,7 @@ class Executor::StepPlacer final : public OutputPlacer {
     TensorArg& arg = args_.outputs[output];
     PF_ASSIGN_OR_RETURN(const int64_t bytes, OutputBytes(*step_.node, output, arg.dtype, dims));
     arg.dims = dims;
-    executor_.values_.SetShape(step_.outputs[output], arg.dtype, dims);
+    executor_.values().SetShape(step_.outputs[output], arg.dtype, dims);
     PF_RETURN_IF_ERROR(CheckShared(step_, output, args_, bytes));
     return executor_.PlaceOutput(step_, output, arg, bytes);
   }
@@ -170,13 +215,16 @@ class Executor::StepPlacer final : public OutputPlacer {
 
 absl::Status Executor::RunStep(int index) {
   const PlannedStep& step = plan_.steps[index];
+  if (step.copy != StepCopy::kNone) return RunCopy(index);
   if (step.body_op != nullptr) return RunBodies(index);
-  StepCall& call = calls_[index];
+  StepCall& call = shape_->calls[index];
   KernelArgs& args = call.args;
   args.tokens = tokens_ ? &*tokens_ : nullptr;
-  if (!call.TakeInputs(step, values_)) PF_RETURN_IF_ERROR(InferOutputs(step, call));
+  args.scratch = step.on_device ? &device_scratch_ : &scratch_;
+  args.device = step.on_device ? plan_.device.get() : nullptr;
+  if (!call.TakeInputs(step, values())) PF_RETURN_IF_ERROR(InferOutputs(step, call));
   // Values are checked before an output that is a caller's cache is touched.
-  PF_RETURN_IF_ERROR(step.op->CheckValues(args));
+  PF_RETURN_IF_ERROR(CheckStepValues(step, args));
   if (step.placing != nullptr) {
     StepPlacer placer(*this, step, args);
     return step.placing->Run(args, placer);
@@ -186,25 +234,43 @@ absl::Status Executor::RunStep(int index) {
     PF_RETURN_IF_ERROR(PlaceOutput(step, out, args.outputs[out], call.output_bytes[out]));
   }
   if (step.only_views) return absl::OkStatus();
+  if (step.on_device) return RunDeviceStep(step, args);
   if (!step.kernel) return RunDecomposition(step, args);
   return step.kernel->run(args);
 }
 
 absl::Status Executor::InferOutputs(const PlannedStep& step, StepCall& call) {
-  const std::vector<TensorArg>& inputs = call.args.inputs;
+  ++inferences_;
+  const std::vector<TensorArg>& inputs = step.on_device ? call.args.on_host : call.args.inputs;
   std::vector<Tensor> contents(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (step.inputs[i] < 0) continue;
+    if (step.inputs[i] < 0 || (step.on_device && step.host_inputs[i] < 0)) continue;
     PF_ASSIGN_OR_RETURN(contents[i], BorrowedTensor(inputs[i]));
   }
-  ShapeContext context(*step.node, step.opset, KnownOf(contents));
+  return InferFrom(step, std::move(contents), call);
+}
+
+absl::Status Executor::InferFrom(const PlannedStep& step, std::vector<Tensor> contents,
+                                 StepCall& call) {
+  const std::vector<TensorArg>& inputs = call.args.inputs;
+  std::vector<ShapeContext::Known> known = KnownOf(contents);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (step.inputs[i] < 0 || contents[i].defined()) continue;
+    known[i].dtype = inputs[i].dtype;
+    known[i].shape = Shape::FromInts(inputs[i].dims);
+  }
+  ShapeContext context(*step.node, step.opset, std::move(known));
   const ContentsRead read(inputs.size());
-  PF_RETURN_IF_ERROR(step.op->Infer(context));
+  const absl::Status inferred = step.op->Infer(context);
+  // What nobody knew before the run that it would ask for.
+  PF_ASSIGN_OR_RETURN(const bool more, DownloadContents(step, call, read, contents));
+  if (more) return InferFrom(step, std::move(contents), call);
+  PF_RETURN_IF_ERROR(inferred);
   for (size_t out = 0; out < step.outputs.size(); ++out) {
     if (step.outputs[out] < 0) continue;
     PF_RETURN_IF_ERROR(TakeInferred(step, static_cast<int>(out), context.outputs()[out], call));
   }
-  if (step.placing == nullptr) call.KeepOutputs(step, values_, read);
+  if (step.placing == nullptr) call.KeepOutputs(step, values(), read);
   return absl::OkStatus();
 }
 
@@ -226,7 +292,7 @@ absl::Status Executor::TakeInferred(const PlannedStep& step, int out,
   }
   PF_ASSIGN_OR_RETURN(call.output_bytes[out], OutputBytes(*step.node, out, inferred.dtype, *dims));
   output = {.dtype = inferred.dtype, .dims = *std::move(dims), .data = nullptr};
-  values_.SetShape(step.outputs[out], output.dtype, output.dims);
+  values().SetShape(step.outputs[out], output.dtype, output.dims);
   return CheckShared(step, out, call.args, call.output_bytes[out]);
 }
 
@@ -255,13 +321,13 @@ absl::Status Executor::RunBodies(int index) {
   std::vector<Tensor> inputs(step.inputs.size());
   for (size_t i = 0; i < step.inputs.size(); ++i) {
     if (step.inputs[i] < 0) continue;
-    PF_ASSIGN_OR_RETURN(inputs[i], BorrowedTensor(values_[step.inputs[i]]));
+    PF_ASSIGN_OR_RETURN(inputs[i], BorrowedTensor(values()[step.inputs[i]]));
   }
   ShapeContext context(*step.node, step.opset, KnownOf(inputs));
   PF_RETURN_IF_ERROR(step.op->Infer(context));
   std::vector<Tensor> captures;
   for (int capture : step.captures) {
-    PF_ASSIGN_OR_RETURN(Tensor tensor, BorrowedTensor(values_[capture]));
+    PF_ASSIGN_OR_RETURN(Tensor tensor, BorrowedTensor(values()[capture]));
     captures.push_back(std::move(tensor));
   }
   const auto run_body = [&](const Graph& graph,
@@ -295,7 +361,7 @@ absl::StatusOr<std::vector<Tensor>> Executor::CollectOutputs() {
     // is the model's.
     Tensor tensor = owners_[index];
     if (!tensor.defined() && value.value->initializer()) tensor = *value.value->initializer();
-    const std::vector<int64_t>& dims = values_[index].dims;
+    const std::vector<int64_t>& dims = values()[index].dims;
     if (tensor.defined() && tensor.dims() != dims) {
       PF_ASSIGN_OR_RETURN(tensor, tensor.Reshaped(dims));
     }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs a plan step by step: shapes first, then memory, then the kernel. What follows from shapes is
-// computed once for consecutive runs with the same shapes.
+// computed once for runs with the same shapes (shape_plan.h).
 #pragma once
 
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -14,6 +15,7 @@
 #include "pagefuse/ops/schema/kernel.h"
 #include "pagefuse/ops/schema/shape_context.h"
 #include "pagefuse/runtime/execution_plan.h"
+#include "pagefuse/runtime/shape_plan.h"
 #include "pagefuse/runtime/step_call.h"
 
 namespace pagefuse {
@@ -26,24 +28,33 @@ struct StepTiming {
 };
 
 // Keeps the arena between runs: sizes grow to the largest seen and the plan of offsets is made anew
-// when they do. Keeps large outputs too, and gives their memory to the next run once nobody else
-// holds them: memory that is new costs as much as a product, page by page. What it takes counts
-// against the thread's budget (ir/tensor/memory_budget.h), ResourceExhausted naming the node where that is
-// used up. Not thread-safe.
+// when they do. Keeps outputs too, and gives their memory to the next run once nobody else holds them:
+// large memory that is new costs as much as a product, page by page. What it takes of the host
+// counts against the thread's budget (ir/tensor/memory_budget.h), ResourceExhausted naming the node where
+// that is used up. Of a plan with a device, steps of the device are queued there, and the run returns
+// before they are done; outputs may lie on the device (ExecutionPlan::values). Not thread-safe.
 class Executor {
  public:
   explicit Executor(ExecutionPlan plan, const RunLimits& limits = {});
 
   // `feeds` by position among the graph inputs; an undefined one takes the input's initialiser.
   // `bound` holds memory for outputs, by position, undefined where the executor allocates. Feeds
-  // were checked before; InvalidArgument for one in blocks where the plan does not take them so.
+  // were checked before; InvalidArgument for one in blocks where the plan does not take them so, or in
+  // the host's memory where the device updates it.
   absl::StatusOr<std::vector<Tensor>> Run(const std::vector<Tensor>& feeds,
                                           const std::vector<Tensor>& bound);
 
   const ExecutionPlan& plan() const { return plan_; }
+  // Of a value of the plan in the last run.
+  int64_t BytesOf(int value) const;
   // By position among the graph inputs: the node of the plan's DenseReader, or null.
   const Node* dense_reader(size_t input) const { return dense_readers_[input]; }
-  int64_t arena_bytes() const { return memory_.arena_bytes; }
+  int64_t arena_bytes() const { return host_.plan.arena_bytes + device_.plan.arena_bytes; }
+  // Copies between host and device in the last run, those of inputs counted as one.
+  int64_t device_copies() const { return device_copies_; }
+  // Shapes that were inferred, and pieces of memory that were allocated, by all runs.
+  int64_t inferences() const { return inferences_; }
+  int64_t allocations() const { return allocations_; }
   // What the last run took for its outputs.
   int64_t output_bytes() const { return output_bytes_; }
   int64_t packed_bytes() const;
@@ -52,9 +63,24 @@ class Executor {
 
  private:
   class StepPlacer;
+  // Memory for values between steps, of the host or of the device.
+  struct Arena {
+    MemoryPlan plan;
+    std::shared_ptr<Buffer> memory;
+  };
   absl::StatusOr<std::vector<Tensor>> RunSteps();
   absl::Status RunStep(int index);
+  absl::Status RunCopy(int index);
+  absl::Status RunDeviceStep(const PlannedStep& step, KernelArgs& args);
+  absl::Status CheckStepValues(const PlannedStep& step, const KernelArgs& args);
+  absl::Status UploadInputs();
+  Allocator& MemoryOf(const PlannedValue& value) const;
+  RunValues& values() { return shape_->values; }
   absl::Status InferOutputs(const PlannedStep& step, StepCall& call);
+  absl::Status InferFrom(const PlannedStep& step, std::vector<Tensor> contents, StepCall& call);
+  // Adds contents that inference read and only the device has; whether there were any.
+  absl::StatusOr<bool> DownloadContents(const PlannedStep& step, const StepCall& call,
+                                        const ContentsRead& read, std::vector<Tensor>& contents);
   absl::Status TakeInferred(const PlannedStep& step, int out, const ShapeContext::Known& inferred,
                             StepCall& call);
   absl::Status PlaceOutput(const PlannedStep& step, int out, TensorArg& output, int64_t bytes);
@@ -65,34 +91,40 @@ class Executor {
   absl::Status RunBodies(int index);
   absl::Status KeepProduced(const PlannedStep& step, int out, Tensor tensor);
   absl::StatusOr<std::vector<Tensor>> CollectOutputs();
+  absl::Status TakeTimings();
   void TakeTokenRows();
   void LetGo();
   void LearnSizes();
+  void LearnSizesOf(Arena& arena, Allocator& allocator, bool on_device);
 
   ExecutionPlan plan_;
   RunLimits limits_;
   int64_t own_body_runs_ = 0;
   int64_t* body_runs_ = &own_body_runs_;  // of the whole run: graphs in graphs count together
-  MemoryPlan memory_;
-  std::shared_ptr<Buffer> arena_;
+  Arena host_, device_;
+  std::vector<int> uploads_;          // by value: graph inputs on the device
+  std::vector<std::byte> upload_;     // their bytes
+  std::shared_ptr<Buffer> uploaded_;  // and on the device
   int64_t output_bytes_ = 0;
-  std::vector<std::shared_ptr<Buffer>> last_outputs_;  // by value: large memory of the last run
+  int64_t device_copies_ = 0, inferences_ = 0, allocations_ = 0;
+  std::vector<std::shared_ptr<Buffer>> last_outputs_;           // by value: memory of the last run
   std::vector<std::vector<std::unique_ptr<Executor>>> bodies_;  // by step
   std::vector<const Node*> dense_readers_;                      // by input
   std::vector<int> output_positions_;    // by value: where it is a graph output first, or -1
   std::vector<std::vector<int>> dying_;  // by step: storages that nothing reads after it
-  RunValues values_;
-  std::vector<StepCall> calls_;  // by step
-  int query_starts_ = -1;        // the input that says which tokens sequences have, by position
+  ShapePlans shapes_;
+  ShapePlan* shape_ = nullptr;  // of the run in progress, or the last one
+  int query_starts_ = -1;       // the input that says which tokens sequences have, by position
   // Of the run in progress.
   std::optional<TokenRows> tokens_;
   std::vector<Tensor> owners_;  // by value: feeds and outputs, what keeps external memory alive
   std::vector<std::shared_ptr<Buffer>> spill_;  // storages that the arena has no room for yet
   const std::vector<Tensor>* bound_ = nullptr;
-  Scratch scratch_;
+  Scratch scratch_, device_scratch_;
   bool profile_ = false;
   bool grew_ = false;
   std::vector<StepTiming> timings_;
+  std::vector<std::pair<int, int>> moments_;  // of timings: the device's, or -1
 };
 
 }  // namespace pagefuse

@@ -11,7 +11,6 @@
 namespace pagefuse {
 
 absl::StatusOr<Tensor> Executor::OutputMemory(int value, const TensorArg& output) {
-  constexpr int64_t kKeptBytes = int64_t{1} << 20;
   std::shared_ptr<Buffer>& kept = last_outputs_[value];
   const int64_t bytes = ByteSize(output.dtype, output.dims).value_or(0);
   if (kept != nullptr && kept.use_count() == 1) {
@@ -21,8 +20,10 @@ absl::StatusOr<Tensor> Executor::OutputMemory(int value, const TensorArg& output
     if (size >= bytes && size / 2 <= bytes) return Tensor::View(output.dtype, output.dims, kept);
   }
   kept.reset();  // the old memory goes before the new comes
-  PF_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(output.dtype, output.dims, *plan_.allocator));
-  if (bytes >= kKeptBytes) kept = tensor.buffer();
+  ++allocations_;
+  PF_ASSIGN_OR_RETURN(Tensor tensor,
+                      Tensor::Allocate(output.dtype, output.dims, MemoryOf(plan_.values[value])));
+  kept = tensor.buffer();
   return tensor;
 }
 
@@ -35,9 +36,9 @@ absl::Status Executor::PlaceOutput(const PlannedStep& step, int out, TensorArg& 
     PF_RETURN_IF_ERROR(PlaceNewOutput(step, out, output, bytes));
   } else {
     const int input = step.inputs[in];
-    output.data = values_[input].data;
-    output.block_stride = values_[input].block_stride;
-    values_.SetStride(index, output.block_stride);
+    output.data = values()[input].data;
+    output.block_stride = values()[input].block_stride;
+    values().SetStride(index, output.block_stride);
     // Of the arena nobody else may have a part.
     if (plan_.values[index].placement != Placement::kArena) owners_[index] = owners_[input];
     if (step.must_alias[out] && plan_.values[index].placement == Placement::kExternal &&
@@ -47,7 +48,7 @@ absl::Status Executor::PlaceOutput(const PlannedStep& step, int out, TensorArg& 
                  " is updated in place, but its memory is read-only"));
     }
   }
-  values_.SetData(index, output.data);
+  values().SetData(index, output.data);
   return absl::OkStatus();
 }
 
@@ -74,18 +75,25 @@ absl::Status Executor::PlaceNewOutput(const PlannedStep& step, int out, TensorAr
   } else {
     PF_ASSIGN_OR_RETURN(output.data, StorageMemory(value.storage, bytes));
   }
-  if (step.must_alias[out] && bytes > 0) {
-    for (const auto& [aliased, in] : step.op->aliases()) {
-      if (aliased == out) std::memcpy(output.data, values_[step.inputs[in]].data, bytes);
-    }
+  if (!step.must_alias[out] || bytes == 0) return absl::OkStatus();
+  for (const auto& [aliased, in] : step.op->aliases()) {
+    if (aliased != out) continue;
+    const void* from = values()[step.inputs[in]].data;
+    if (step.on_device) return plan_.device->CopyOnDevice(output.data, from, bytes);
+    std::memcpy(output.data, from, bytes);
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<void*> Executor::StorageMemory(int index, int64_t bytes) {
-  if (bytes <= memory_.sizes[index] && arena_) return arena_->data() + memory_.offsets[index];
-  PF_ASSIGN_OR_RETURN(spill_[index], Buffer::Allocate(bytes, *plan_.allocator));
   Storage& storage = plan_.storages[index];
+  const Arena& arena = storage.on_device ? device_ : host_;
+  if (bytes <= arena.plan.sizes[index] && arena.memory) {
+    return arena.memory->data() + arena.plan.offsets[index];
+  }
+  ++allocations_;
+  Allocator& allocator = storage.on_device ? plan_.device->memory() : *plan_.allocator;
+  PF_ASSIGN_OR_RETURN(spill_[index], Buffer::Allocate(bytes, allocator));
   grew_ = grew_ || bytes > storage.bytes;
   storage.bytes = std::max(storage.bytes, bytes);
   return spill_[index]->data();
@@ -111,7 +119,7 @@ absl::Status Executor::KeepProduced(const PlannedStep& step, int out, Tensor ten
   if (tensor.byte_size() > 0 && tensor.mutable_data() == nullptr) {
     PF_ASSIGN_OR_RETURN(tensor, tensor.Clone());
   }
-  values_.Set(index, tensor);
+  values().Set(index, tensor);
   owners_[index] = std::move(tensor);
   return absl::OkStatus();
 }
@@ -119,10 +127,18 @@ absl::Status Executor::KeepProduced(const PlannedStep& step, int out, Tensor ten
 void Executor::LearnSizes() {
   if (!grew_) return;
   grew_ = false;
-  memory_ = PlanMemory(plan_.storages);
-  arena_.reset();  // the old one goes before the new one comes
-  auto arena = Buffer::Allocate(static_cast<size_t>(memory_.arena_bytes), *plan_.allocator);
-  if (arena.ok()) arena_ = *std::move(arena);
+  LearnSizesOf(host_, *plan_.allocator, /*on_device=*/false);
+  if (plan_.device != nullptr) LearnSizesOf(device_, plan_.device->memory(), /*on_device=*/true);
+}
+
+void Executor::LearnSizesOf(Arena& arena, Allocator& allocator, bool on_device) {
+  MemoryPlan plan = PlanMemory(plan_.storages, on_device);
+  if (plan.sizes == arena.plan.sizes && arena.memory != nullptr) return;
+  arena.plan = std::move(plan);
+  arena.memory.reset();  // the old one goes before the new one comes
+  ++allocations_;
+  auto memory = Buffer::Allocate(static_cast<size_t>(arena.plan.arena_bytes), allocator);
+  if (memory.ok()) arena.memory = *std::move(memory);
 }
 
 }  // namespace pagefuse

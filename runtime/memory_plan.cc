@@ -90,14 +90,14 @@ class Occupancy {
 
 }  // namespace
 
-MemoryPlan PlanMemory(const std::vector<Storage>& storages) {
+MemoryPlan PlanMemory(const std::vector<Storage>& storages, bool on_device) {
   MemoryPlan plan;
   plan.offsets.assign(storages.size(), 0);
   plan.sizes.assign(storages.size(), 0);
   std::vector<size_t> order;
   int num_steps = 0;
   for (size_t id = 0; id < storages.size(); ++id) {
-    if (storages[id].bytes == 0) continue;
+    if (storages[id].bytes == 0 || storages[id].on_device != on_device) continue;
     order.push_back(id);
     num_steps = std::max(num_steps, storages[id].last_step + 1);
   }

@@ -13,6 +13,7 @@ struct Storage {
   int first_step = 0;  // the step that writes it first
   int last_step = 0;   // the last step that reads it
   int64_t bytes = 0;   // the largest size seen so far
+  bool on_device = false;
 };
 
 struct MemoryPlan {
@@ -21,9 +22,9 @@ struct MemoryPlan {
   int64_t arena_bytes = 0;
 };
 
-// Greedy by size: the largest storage first, each at the lowest offset where no storage that is
+// Of the storages that lie on the device, or of the others, whose sizes are 0 then. Greedy by size: the largest storage first, each at the lowest offset where no storage that is
 // alive at the same time lies. Never more than the sum of all sizes, at least the largest sum alive
 // at one step.
-MemoryPlan PlanMemory(const std::vector<Storage>& storages);
+MemoryPlan PlanMemory(const std::vector<Storage>& storages, bool on_device = false);
 
 }  // namespace pagefuse

@@ -2,6 +2,7 @@
 #include "pagefuse/runtime/paged_cache.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <utility>
 
@@ -380,6 +381,8 @@ void PagedCache::WriteTable(int group, const std::vector<Share>& shares) {
     most = std::max(most, static_cast<int64_t>(sequence->blocks[group].size()));
     rows += entry->num_rows();
   }
+  // A width that stays as sequences grow: shapes of steps do not change with every block.
+  if (most > 0) most = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(most)));
   if (most != out.max_blocks) versions.clear();
   versions.resize(rows, -1);
   out.max_blocks = most;

@@ -46,8 +46,8 @@ struct StepMetadata {
   std::vector<int32_t> seq_lens;         // [B], this step's tokens included
   std::vector<int64_t> logit_rows;       // [R], which tokens of the step have logits, ascending
   struct Group {
-    std::vector<int32_t> block_table;  // [B, max_blocks], -1 where unused or freed
-    int64_t max_blocks = 0;
+    std::vector<int32_t> block_table;   // [B, max_blocks], -1 where unused or freed
+    int64_t max_blocks = 0;             // a power of two: it changes seldom as sequences grow
     std::vector<int64_t> slot_mapping;  // [T]
   };
   std::vector<Group> groups;  // in the order of the cache's groups

@@ -102,7 +102,7 @@ absl::Status PagedModel::MakeDevice(const PagedModelOptions& options) {
     PF_ASSIGN_OR_RETURN(device_, options.device(*session_, layout_));
     return absl::OkStatus();
   }
-  auto host = std::make_unique<HostDevice>(*session_, layout_);
+  auto host = std::make_unique<SessionDevice>(*session_, layout_);
   host_ = host.get();
   device_ = std::move(host);
   return absl::OkStatus();

@@ -17,9 +17,9 @@
 
 #include "pagefuse/ops/cache/cache_settings.h"
 #include "pagefuse/runtime/cache_layout.h"
-#include "pagefuse/runtime/host_device.h"
 #include "pagefuse/runtime/paged_cache.h"
 #include "pagefuse/runtime/session.h"
+#include "pagefuse/runtime/session_device.h"
 #include "pagefuse/runtime/step_device.h"
 
 namespace pagefuse {
@@ -114,7 +114,7 @@ class PagedModel {
   std::unique_ptr<PagedCache> cache_;
   StepRecord record_;
   std::unique_ptr<StepDevice> device_;
-  HostDevice* host_ = nullptr;  // the device, or none
+  SessionDevice* host_ = nullptr;  // the device, or none
   std::optional<int64_t> max_tokens_;
   std::vector<int64_t> barred_tokens_;
   int64_t vocabulary_ = 0;

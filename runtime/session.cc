@@ -22,13 +22,16 @@
 #include "pagefuse/plugin/loader/load_plugin.h"
 #include "pagefuse/runtime/executor.h"
 #include "pagefuse/runtime/feeds.h"
+#include "pagefuse/runtime/run_on_device.h"
 
 namespace pagefuse {
 namespace {
 
-std::string NameOfKernel(const PlannedStep& step) {
-  if (step.kernel != nullptr) return step.kernel->Description();
-  return step.body_op != nullptr ? "graphs" : "decomposition";
+int64_t HostSteps(const ExecutionPlan& plan) {
+  if (plan.device == nullptr) return 0;
+  return std::ranges::count_if(plan.steps, [](const PlannedStep& step) {
+    return step.copy == StepCopy::kNone && !step.on_device && !step.only_views;
+  });
 }
 
 int64_t WeightBytes(const Graph& graph) {
@@ -126,6 +129,12 @@ struct Session::Impl {
   absl::Status AddZeroFeeds(std::map<std::string, Tensor>& feeds) const;
   // By position among the graph inputs: a run writes into its memory.
   std::vector<bool> UpdatedInputs() const;
+  bool IsOnDevice(std::string_view input) const;
+  // Runs on feeds and gives outputs that the host reads, wherever the plan has them. Feeds of inputs
+  // that the device updates lie on it or on the host.
+  absl::StatusOr<std::vector<Tensor>> Run(const std::vector<Tensor>& feeds,
+                                          const std::vector<Tensor>& outputs,
+                                          const std::vector<size_t>& wanted);
 };
 
 void UseWeights(const WeightFormat& format, SessionOptions& options) {
@@ -179,8 +188,9 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(Model model,
   PF_RETURN_IF_ERROR(InferShapes(model));
   impl->model = std::move(model);
   impl->weight_bytes = WeightBytes(*impl->model.graph);
-  PF_ASSIGN_OR_RETURN(ExecutionPlan plan,
-                      MakePlan(impl->model, {.force_kernel = options.force_kernel}));
+  PF_ASSIGN_OR_RETURN(
+      ExecutionPlan plan,
+      MakePlan(impl->model, {.force_kernel = options.force_kernel, .device = options.device}));
   impl->files = FilesOf(impl->model);
   impl->executor = std::make_unique<Executor>(std::move(plan), options.limits);
   impl->executor->set_profile(options.profile);
@@ -199,13 +209,28 @@ SessionStats Session::stats() const {
           .arena_bytes = impl_->executor->arena_bytes(),
           .output_bytes = impl_->executor->output_bytes(),
           .memory_bytes = impl_->memory->used(),
-          .nodes = impl_->model.graph->num_nodes()};
+          .nodes = impl_->model.graph->num_nodes(),
+          .inferences = impl_->executor->inferences(),
+          .allocations = impl_->executor->allocations(),
+          .host_steps = HostSteps(impl_->executor->plan()),
+          .device_copies = impl_->executor->device_copies()};
 }
+
+const std::shared_ptr<DeviceContext>& Session::device() const { return impl_->options.device; }
 
 std::string Session::KernelReport() const {
   std::string text;
   for (const PlannedStep& step : impl_->executor->plan().steps) {
     StrAppend(&text, step.node->Description(), ": ", NameOfKernel(step));
+    if (step.copy != StepCopy::kNone) {
+      StrAppend(&text, " of \"", impl_->executor->plan().values[step.inputs[0]].value->name(),
+                "\", ", impl_->executor->BytesOf(step.inputs[0]), " bytes\n");
+      continue;
+    }
+    if (impl_->options.device != nullptr && !step.on_device) text += " on the host";
+    if (!step.device_refusals.empty()) {
+      StrAppend(&text, " (", absl::StrJoin(step.device_refusals, "; "), ")");
+    }
     if (!step.refusals.empty()) {
       StrAppend(&text, " (", absl::StrJoin(step.refusals, "; "), ")");
     }
@@ -213,6 +238,8 @@ std::string Session::KernelReport() const {
   }
   return text;
 }
+
+bool Session::IsOnDevice(std::string_view input) const { return impl_->IsOnDevice(input); }
 
 const Node* Session::DenseReader(std::string_view input) const {
   const std::vector<Value*>& inputs = impl_->model.graph->inputs();
@@ -303,12 +330,30 @@ absl::StatusOr<std::vector<Tensor>> Session::Run(const std::map<std::string, Ten
   PF_ASSIGN_OR_RETURN(std::vector<Tensor> ordered, impl_->FeedsInOrder(feeds));
   PF_RETURN_IF_ERROR(CheckIntact(impl_->files));
   const MemoryBudgetScope memory_scope(impl_->memory);
+  if (fetches.empty()) {
+    wanted.resize(graph_outputs.size());
+    std::iota(wanted.begin(), wanted.end(), size_t{0});
+  }
   PF_ASSIGN_OR_RETURN(std::vector<Tensor> outputs,
-                      impl_->executor->Run(ordered, impl_->BoundOutputs()));
+                      impl_->Run(ordered, impl_->BoundOutputs(), wanted));
   if (fetches.empty()) return outputs;
   std::vector<Tensor> fetched;
   for (size_t i : wanted) fetched.push_back(outputs[i]);
   return fetched;
+}
+
+bool Session::Impl::IsOnDevice(std::string_view input) const {
+  const ExecutionPlan& plan = executor->plan();
+  return std::ranges::any_of(plan.inputs, [&](int index) {
+    return plan.values[index].on_device && plan.values[index].value->name() == input;
+  });
+}
+
+absl::StatusOr<std::vector<Tensor>> Session::Impl::Run(const std::vector<Tensor>& feeds,
+                                                       const std::vector<Tensor>& outputs,
+                                                       const std::vector<size_t>& wanted) {
+  if (options.device == nullptr) return executor->Run(feeds, outputs);
+  return RunOnDevice(*executor, UpdatedInputs(), feeds, outputs, wanted);
 }
 
 absl::Status Session::Impl::AddZeroFeeds(std::map<std::string, Tensor>& feeds) const {
@@ -377,6 +422,8 @@ absl::Status Session::WarmUp(const std::map<std::string, Tensor>& feeds) {
     PF_ASSIGN_OR_RETURN(ordered[i], Tensor::Allocate(ordered[i].dtype(), ordered[i].dims()));
   }
   const std::vector<Tensor> unbound(impl_->model.graph->outputs().size());
+  // Caches of a device are no zeros that cost nothing: its first steps are a little slower.
+  if (impl_->options.device != nullptr) return absl::OkStatus();
   // The first run learns the sizes, after which memory is laid out anew; the second touches that.
   for (int run = 0; run < 2; ++run) {
     PF_RETURN_IF_ERROR(impl_->executor->Run(ordered, unbound).status());

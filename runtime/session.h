@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "pagefuse/base/device.h"
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/thread_pool.h"
 #include "pagefuse/ir/graph/model.h"
@@ -47,6 +48,9 @@ struct SessionOptions {
   int num_threads = 0;
   // A host's threads in place of ours; then num_threads counts for nothing. Outlives the session.
   WorkerPool* workers = nullptr;
+  // Where kernels run that it has (ops/cuda/cuda.h opens one); other nodes, and all of them where it is
+  // null, run on the host. One session has a device at a time.
+  std::shared_ptr<DeviceContext> device = nullptr;
   std::map<std::string, std::string> force_kernel = {};  // op name -> kernel name
   bool profile = false;
   // Files of ops, rules and kernels that are loaded first (loader/load_plugin.h), for the process.
@@ -65,6 +69,10 @@ struct SessionStats {
   int64_t output_bytes = 0;         // outputs of the last run that its caller gave no memory for
   int64_t memory_bytes = 0;         // held now, of what max_memory_bytes bounds
   int64_t nodes = 0;
+  int64_t inferences = 0;     // of shapes, by all runs; a run like the last one makes none
+  int64_t allocations = 0;    // of memory between nodes and for outputs, by all runs
+  int64_t host_steps = 0;     // nodes that run on the host in a session with a device
+  int64_t device_copies = 0;  // between host and device in the last run
 };
 
 // One executed node of the last run.
@@ -92,8 +100,15 @@ class Session {
   WorkerPool* workers() const;
   const PipelineReport& report() const;
   SessionStats stats() const;
-  // One line a node: node, kernel, and why better ones were refused.
+  // One line a node: node, kernel, and why better ones were refused; with a device also copies, with
+  // the bytes that the last run copied.
   std::string KernelReport() const;
+  // Null: the host.
+  const std::shared_ptr<DeviceContext>& device() const;
+
+  // Whether the device updates this input of the graph in its own memory: feeds that lie there are updated,
+  // others are copied there and back.
+  bool IsOnDevice(std::string_view input) const;
 
   // The first node that reads this input of the graph, or an output in its memory, and takes a dense
   // tensor only; null if a tensor of blocks (Tensor::Blocks) may be fed to it.
@@ -105,7 +120,7 @@ class Session {
   // Runs on feeds by input name and returns `fetches` (empty: all outputs, in order). Feeds are
   // checked against the inputs' types and shapes, symbols included: InvalidArgument naming input,
   // expected and found. Nothing is kept of the feeds. An output that aliases an input (a KV cache)
-  // is that feed's memory, which must be writable. A large output's memory stays with the session
+  // is that feed's memory, which must be writable. An output's memory stays with the session
   // and serves later runs, once no Tensor holds it any more. FailedPrecondition if a mapped file of
   // weights has become shorter since it was loaded.
   absl::StatusOr<std::vector<Tensor>> Run(const std::map<std::string, Tensor>& feeds,

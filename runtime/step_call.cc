@@ -15,7 +15,9 @@ RunValues::RunValues(const std::vector<PlannedValue>& values)
     : is_constant_(values.size()), args_(values.size()), shape_since_(values.size(), 0) {
   for (size_t i = 0; i < values.size(); ++i) {
     is_constant_[i] = values[i].value->IsConstant();
-    if (const Tensor* tensor = values[i].value->initializer()) Set(static_cast<int>(i), *tensor);
+    const Tensor* tensor =
+        values[i].on_device ? &values[i].constant : values[i].value->initializer();
+    if (tensor != nullptr && tensor->defined()) Set(static_cast<int>(i), *tensor);
   }
 }
 
@@ -47,6 +49,7 @@ StepCall::StepCall(const PlannedStep& step) : output_bytes(step.outputs.size()) 
   args.state = step.state.get();
   args.inputs.resize(step.inputs.size());
   args.outputs.resize(step.outputs.size());
+  if (step.on_device) args.on_host.resize(step.inputs.size());
 }
 
 bool StepCall::TakeInputs(const PlannedStep& step, const RunValues& values) {
@@ -61,6 +64,11 @@ bool StepCall::TakeInputs(const PlannedStep& step, const RunValues& values) {
       args.inputs[i].data = values[value].data;
     }
   }
+  for (size_t i = 0; i < args.on_host.size(); ++i) {
+    const int value = step.host_inputs[i];
+    if (!same) args.on_host[i] = args.inputs[i];
+    args.on_host[i].data = value < 0 ? nullptr : values[value].data;
+  }
   if (same && SameContents()) return true;
   inferred_in_ = kNever;
   return false;
@@ -68,7 +76,7 @@ bool StepCall::TakeInputs(const PlannedStep& step, const RunValues& values) {
 
 bool StepCall::SameContents() const {
   for (const Contents& contents : contents_) {
-    const void* data = args.inputs[contents.input].data;
+    const void* data = args.host_input(contents.input).data;
     if (std::memcmp(data, contents.bytes.data(), contents.bytes.size()) != 0) return false;
   }
   return true;
@@ -79,10 +87,11 @@ void StepCall::KeepOutputs(const PlannedStep& step, const RunValues& values,
   contents_.clear();
   for (size_t i = 0; i < step.inputs.size(); ++i) {
     if (step.inputs[i] < 0 || !read.contains(i) || values.is_constant(step.inputs[i])) continue;
-    const TensorArg& input = args.inputs[i];
+    const TensorArg& input = args.host_input(static_cast<int>(i));
     const int64_t bytes = ByteSize(input.dtype, input.dims).value_or(kMostContents + 1);
     if (bytes > kMostContents) return;
     if (bytes == 0) continue;
+    if (input.data == nullptr) return;  // on a device: they are not compared
     const auto* first = input.as<std::byte>();
     contents_.push_back({static_cast<int>(i), {first, first + bytes}});
   }

@@ -41,7 +41,7 @@ class StepCall {
  public:
   explicit StepCall(const PlannedStep& step);
 
-  // Puts the step's inputs of this run into `args`. True if its outputs there have the types and
+  // Puts the step's inputs of this run into `args`, of a step on the device those of the host too. True if its outputs there have the types and
   // dims that inference would tell.
   bool TakeInputs(const PlannedStep& step, const RunValues& values);
   // The outputs in `args` are what inference told of the inputs there, having read these contents.

@@ -84,6 +84,7 @@ void AddModel(const Model& exported, Hash& hash) {
 }
 
 void AddOptions(const EngineOptions& options, Hash& hash) {
+  hash.Add(options.session.device == nullptr ? "" : options.session.device->name());
   const PipelineOptions pipeline = PagedPipeline(PagedOptions(options));
   hash.Add(pipeline.passes);
   hash.Add(pipeline.disabled);

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include <fcntl.h>
@@ -26,6 +28,8 @@ class AllocatedBuffer : public Buffer {
       : Buffer(memory.get(), size, /*writable=*/true),
         share_(std::move(share)),
         memory_(std::move(memory)) {}
+
+  bool on_host() const override { return memory_.get_deleter().allocator->is_host(); }
 
  private:
   MemoryShare share_;
@@ -90,20 +94,26 @@ absl::StatusOr<FileDescriptor> OpenFile(const std::string& path, size_t& size) {
   return file;
 }
 
-absl::Status OutOfMemory(size_t bytes) {
-  return absl::ResourceExhaustedError(StrCat("no memory for ", bytes, " bytes"));
+absl::Status OutOfMemory(size_t bytes, const Allocator& allocator) {
+  std::string message =
+      StrCat("no ", allocator.is_host() ? "" : "device ", "memory for ", bytes, " bytes");
+  if (const std::optional<MemoryRoom> room = allocator.Room()) {
+    StrAppend(&message, ": ", room->free, " of ", room->total, " are free");
+  }
+  return absl::ResourceExhaustedError(message);
 }
 
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<Buffer>> Buffer::Allocate(size_t bytes, Allocator& allocator) {
-  // Allocators round up.
-  constexpr auto kMostBytes = static_cast<size_t>(std::numeric_limits<int64_t>::max()) - 64;
-  if (bytes > kMostBytes) return OutOfMemory(bytes);
+  // Allocators round up, to 256 bytes at most.
+  constexpr auto kMostBytes = static_cast<size_t>(std::numeric_limits<int64_t>::max()) - 256;
+  if (bytes > kMostBytes) return OutOfMemory(bytes, allocator);
   MemoryShare share;
-  PF_RETURN_IF_ERROR(share.Take(static_cast<int64_t>(bytes)));
+  // Budgets are of the host's memory.
+  if (allocator.is_host()) PF_RETURN_IF_ERROR(share.Take(static_cast<int64_t>(bytes)));
   AllocatedMemory memory = AllocateFrom(allocator, bytes);
-  if (memory == nullptr) return OutOfMemory(bytes);
+  if (memory == nullptr) return OutOfMemory(bytes, allocator);
   return std::make_shared<AllocatedBuffer>(std::move(memory), bytes, std::move(share));
 }
 

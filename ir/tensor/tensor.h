@@ -24,6 +24,8 @@ class Buffer {
   std::byte* data() const { return data_; }
   size_t size() const { return size_; }
   bool writable() const { return writable_; }
+  // False of a device's memory, which only its context reads and writes (base/device.h).
+  virtual bool on_host() const { return true; }
   // FailedPrecondition if the buffer maps a file that has become shorter since: reading what is
   // gone ends the program (SIGBUS).
   virtual absl::Status CheckIntact() const { return absl::OkStatus(); }

@@ -73,8 +73,11 @@ absl::Status CheckDivisor(const KernelArgs& args) {
   });
 }
 
+// Of a divisor that a device has nothing is known.
 absl::Status ValidateDivisor(const KernelArgs& args) {
-  return IsInteger(args.input(1).dtype) ? CheckDivisor(args) : absl::OkStatus();
+  const TensorArg& divisor = args.input(1);
+  const bool is_checked = IsInteger(divisor.dtype) && divisor.data != nullptr;
+  return is_checked ? CheckDivisor(args) : absl::OkStatus();
 }
 
 absl::Status RunMod(KernelArgs& args) {

@@ -42,7 +42,7 @@ absl::Status InferCastTo(ShapeContext& c, DataType type) {
     return c.AttributeError("round_mode", absl::StrCat("\"", mode, "\" is not known"));
   }
   const Shape* x = c.input_shape(0);
-  std::optional<std::vector<Dim>> value = c.input_value(0);
+  std::optional<std::vector<Dim>> value = c.carried_value(0);
   if (value && IsInteger(type)) {
     for (Dim& dim : *value) {
       if (!HoldsExactly(type, dim, dim)) dim = Dim();

@@ -36,7 +36,7 @@ absl::Status JoinDims(const ShapeContext& c, int i, int axis, Shape& joined) {
 void ConcatContents(ShapeContext& c) {
   std::vector<Dim> contents;
   for (int i = 0; i < c.num_inputs(); ++i) {
-    const std::optional<std::vector<Dim>> part = c.input_value(i);
+    const std::optional<std::vector<Dim>> part = c.carried_value(i);
     const Shape& shape = *c.input_shape(i);
     if (part) {
       contents.insert(contents.end(), part->begin(), part->end());
@@ -169,7 +169,7 @@ absl::Status InferSplit(ShapeContext& c) {
   PF_ASSIGN_OR_RETURN(const int axis, AxisAttribute(c, x->rank(), 0));
   PF_ASSIGN_OR_RETURN(const std::vector<Dim> sizes, PartSizes(c, (*x)[axis]));
   const std::optional<std::vector<Dim>> value =
-      x->rank() == 1 && Shape(sizes).constant() ? c.input_value(0) : std::nullopt;
+      x->rank() == 1 && Shape(sizes).constant() ? c.carried_value(0) : std::nullopt;
   int64_t begin = 0;
   for (int i = 0; i < c.num_outputs(); ++i) {
     Shape part = *x;

@@ -23,11 +23,11 @@ absl::Status InferDropout(ShapeContext& c) {
   return absl::OkStatus();
 }
 
-// Training draws random numbers, unless it drops nothing.
+// Training draws random numbers, unless it is known to drop nothing.
 absl::Status ValidateDropout(const KernelArgs& args) {
   if (!args.input(2).present() || *args.input(2).as<uint8_t>() == 0) return absl::OkStatus();
   double ratio = 0.5;
-  if (args.input(1).present()) {
+  if (args.input(1).data != nullptr) {
     PF_RETURN_IF_ERROR(DecodeToDouble(args.input(1).dtype, args.input(1).data, 1, &ratio));
   }
   if (ratio == 0) return absl::OkStatus();

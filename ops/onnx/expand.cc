@@ -25,7 +25,7 @@ absl::Status InferExpand(ShapeContext& c) {
     if (!dim.known()) dim = c.FreshDim();
   }
   PF_ASSIGN_OR_RETURN(Shape shape, BroadcastShapes(c, *x, Shape(*std::move(request))));
-  const std::optional<std::vector<Dim>> value = c.input_value(0);
+  const std::optional<std::vector<Dim>> value = c.carried_value(0);
   if (value && value->size() == 1 && shape.rank() <= 1) {
     const Dim count = shape.rank() == 0 ? Dim(1) : shape[0];
     if (count.is_constant() && *count.constant() <= 64) {

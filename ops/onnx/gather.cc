@@ -27,15 +27,15 @@ void CopyRuns(int64_t count, int64_t size, char* to, const F& source) {
 // --- Gather ---
 
 void GatherContents(ShapeContext& c) {
-  const std::optional<std::vector<Dim>> value = c.input_value(0);
-  const Shape* indices_shape = c.input_shape(1);
-  const std::optional<std::vector<int64_t>> indices = c.input_ints(1);
-  if (!value || !indices || indices_shape->rank() > 1) return;
+  const std::optional<std::vector<Dim>> value = c.carried_value(0);
+  const std::optional<std::vector<Dim>> indices = c.carried_value(1);
+  if (!value || !indices || c.input_shape(1)->rank() > 1) return;
   const auto size = static_cast<int64_t>(value->size());
   std::vector<Dim> contents;
-  for (int64_t index : *indices) {
-    if (index < -size || index >= size) return;
-    contents.push_back((*value)[FromFront(index, size)]);
+  for (const Dim& place : *indices) {
+    const std::optional<int64_t> index = place.constant();
+    if (!index || *index < -size || *index >= size) return;
+    contents.push_back((*value)[FromFront(*index, size)]);
   }
   c.SetOutputValue(0, std::move(contents));
 }

@@ -85,7 +85,7 @@ absl::StatusOr<Shape> RequestedShape(ShapeContext& c, const std::vector<Dim>& re
 }
 
 absl::Status SetReshaped(ShapeContext& c, Shape shape) {
-  const std::optional<std::vector<Dim>> value = c.input_value(0);
+  const std::optional<std::vector<Dim>> value = c.carried_value(0);
   if (value && shape.rank() <= 1) c.SetOutputValue(0, *value);
   c.SetOutput(0, c.input_type(0), std::move(shape));
   return absl::OkStatus();

@@ -102,9 +102,9 @@ void ScatterContents(ShapeContext& c) {
   const Shape* x = c.input_shape(0);
   const auto reduction = ReductionOf(c.node());
   if (x == nullptr || x->rank() != 1 || !reduction.ok() || *reduction != Reduction::kNone) return;
-  std::optional<std::vector<Dim>> value = c.input_value(0);
-  const std::optional<std::vector<Dim>> updates = c.input_value(2);
-  const Tensor* index = c.input_tensor(1);
+  std::optional<std::vector<Dim>> value = c.carried_value(0);
+  const std::optional<std::vector<Dim>> updates = c.carried_value(2);
+  const Tensor* index = c.carried_tensor(1);
   const auto indices = index == nullptr
                            ? absl::StatusOr<std::vector<int64_t>>(absl::NotFoundError("not known"))
                            : IntegerValues(*index);

@@ -25,9 +25,9 @@ absl::Status InferWhere(ShapeContext& c) {
     PF_ASSIGN_OR_RETURN(shape, BroadcastShapes(c, *c.input_shape(0), *c.input_shape(1)));
     PF_ASSIGN_OR_RETURN(shape, BroadcastShapes(c, *shape, *c.input_shape(2)));
   }
-  const auto condition = c.input_value(0);
-  const auto x = c.input_value(1);
-  const auto y = c.input_value(2);
+  const auto condition = c.carried_value(0);
+  const auto x = c.carried_value(1);
+  const auto y = c.carried_value(2);
   const bool has_contents = shape && shape->rank() <= 1 && condition && x && y;
   if (has_contents) {
     const size_t size = std::max({condition->size(), x->size(), y->size()});

@@ -142,7 +142,7 @@ absl::StatusOr<std::optional<SliceInputs>> ReadInputs(const ShapeContext& c, int
 
 // Slices contents of rank 1.
 void SliceContents(ShapeContext& c, const SliceInputs& in) {
-  const std::optional<std::vector<Dim>> value = c.input_value(0);
+  const std::optional<std::vector<Dim>> value = c.carried_value(0);
   if (!value || in.axes.size() != 1 || !in.starts[0].is_constant() || !in.ends[0].is_constant()) {
     return;
   }

@@ -14,7 +14,7 @@ namespace {
 constexpr MovedList kAxes{1, "axes"};
 
 absl::Status SetOutput(ShapeContext& c, std::optional<Shape> shape) {
-  const std::optional<std::vector<Dim>> value = c.input_value(0);
+  const std::optional<std::vector<Dim>> value = c.carried_value(0);
   if (value && shape && shape->rank() <= 1) c.SetOutputValue(0, *value);
   c.SetOutput(0, c.input_type(0), std::move(shape));
   return absl::OkStatus();

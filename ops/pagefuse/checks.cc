@@ -44,7 +44,7 @@ IndexArray IndicesOf(const TensorArg& tensor) { return {tensor.dtype, tensor.dat
 
 absl::Status CheckScale(const KernelArgs& args, int input) {
   const TensorArg& scale = args.input(input);
-  for (int64_t i = 0; scale.present() && i < scale.size(); ++i) {
+  for (int64_t i = 0; IsKnown(scale) && i < scale.size(); ++i) {
     const float value = scale.as<const float>()[i];
     if (std::isfinite(value) && value > 0) continue;
     return InputValueError(args, input, StrCat("expected a finite positive scale, got ", value));

@@ -30,7 +30,10 @@ absl::StatusOr<Dim> HeldSize(const ShapeContext& c, int input, int64_t most);
 IndexArray IndicesOf(const TensorArg& tensor);
 inline int64_t IndexAt(const TensorArg& tensor, int64_t i) { return IndicesOf(tensor)[i]; }
 
-// Every entry of a float input must be finite and positive; an omitted one passes.
+// Whether there are contents to look at: those that a device has are not known to the host.
+inline bool IsKnown(const TensorArg& tensor) { return tensor.data != nullptr; }
+
+// Every entry of a float input must be finite and positive; an omitted one passes, and what a device has.
 absl::Status CheckScale(const KernelArgs& args, int input);
 
 // The slot of token t must be below num_blocks * block_size (OutOfRange); a negative one is padding.

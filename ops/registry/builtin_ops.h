@@ -14,4 +14,9 @@ namespace pagefuse {
 #include "pagefuse/ops/registry/ops.inc"
 #undef PF_OP
 
+class OpRegistry;
+
+// Adds the kernels that this build has for CUDA devices (ops/cuda).
+void AddCudaKernels(OpRegistry& ops);
+
 }  // namespace pagefuse

@@ -92,9 +92,11 @@ std::string TypeList(const std::vector<DataType>& types) {
                        [](std::string* out, DataType type) { StrAppend(out, DataTypeName(type)); });
 }
 
-// "`reference`, `hwy` (float, bfloat16)"
+// "`reference`, `hwy` (float, bfloat16)". Those of the CPU, which every build has.
 std::string KernelList(const OpDef& op) {
-  return absl::StrJoin(op.kernels(), ", ", [](std::string* out, const Kernel& kernel) {
+  std::vector<Kernel> kernels = op.kernels();
+  std::erase_if(kernels, [](const Kernel& kernel) { return kernel.device != Device::kCpu; });
+  return absl::StrJoin(kernels, ", ", [](std::string* out, const Kernel& kernel) {
     StrAppend(out, "`", kernel.Description(), "`");
     if (!kernel.dtypes.empty()) StrAppend(out, " (", TypeList(kernel.dtypes), ")");
   });
@@ -143,7 +145,9 @@ void AppendOp(const OpDef& op, std::string& page) {
   StrAppend(&page, PairList("is a view of", op.views(), op),
             PairList("may be written over", op.in_place(), op),
             PairList("is the memory of", op.aliases(), op));
-  if (!op.kernels().empty()) StrAppend(&page, "\nKernels: ", KernelList(op), ".\n");
+  if (const std::string kernels = KernelList(op); !kernels.empty()) {
+    StrAppend(&page, "\nKernels: ", kernels, ".\n");
+  }
   AppendDecompositions(op, page);
 }
 

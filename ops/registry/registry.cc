@@ -42,10 +42,6 @@ DataType KernelType(const OpDef& op, const Node& node) {
 }
 
 absl::Status Supports(const Kernel& kernel, const KernelQuery& query, DataType type) {
-  if (kernel.device != query.device) {
-    return absl::UnimplementedError(
-        absl::StrCat("does not run on ", std::string(DeviceName(query.device))));
-  }
   const bool has_type = kernel.dtypes.empty() || type == DataType::kUndefined ||
                         std::ranges::find(kernel.dtypes, type) != kernel.dtypes.end();
   if (!has_type) {
@@ -132,6 +128,7 @@ OpRegistry BuiltInOps() {
 #define PF_OP(family, op) AddBuiltIn(ops, family##_ops::op##Def());
 #include "pagefuse/ops/registry/ops.inc"
 #undef PF_OP
+  AddCudaKernels(ops);
   return ops;
 }
 
@@ -185,27 +182,28 @@ void OpRegistry::Index(const OpDef* op) {
 
 absl::Status OpRegistry::AddKernel(std::string_view domain, std::string_view name,
                                    const Kernel& kernel) {
-  bool found = false;
-  for (std::shared_ptr<const OpDef>& op : ops_) {
-    if (op->domain() != domain || op->name() != name) continue;
-    found = true;
-    for (const Kernel& known : op->kernels()) {
+  const auto first = std::lower_bound(ops_.begin(), ops_.end(), Key(domain, name, 0), KeyLess);
+  auto last = first;
+  for (; last != ops_.end() && (*last)->domain() == domain && (*last)->name() == name; ++last) {
+    for (const Kernel& known : (*last)->kernels()) {
       if (known.name != kernel.name) continue;
       return absl::InvalidArgumentError(absl::StrCat("op \"", std::string(name), "\" of domain \"",
                                                      std::string(domain), "\" has a kernel \"",
                                                      kernel.name, "\" already"));
     }
-    OpDef extended = *op;
-    extended.AddKernel(kernel);
-    op = std::make_shared<const OpDef>(std::move(extended));
   }
-  if (!found) {
+  if (first == last) {
     return absl::InvalidArgumentError(absl::StrCat("there is no op \"", std::string(name),
                                                    "\" in domain \"", std::string(domain), "\""));
   }
-  // Its keys lie in the definitions.
-  versions_.clear();
-  for (const std::shared_ptr<const OpDef>& op : ops_) Index(op.get());
+  // The key lies in a definition that goes.
+  versions_.erase(std::pair(domain, name));
+  for (auto op = first; op != last; ++op) {
+    OpDef extended = **op;
+    extended.AddKernel(kernel);
+    *op = std::make_shared<const OpDef>(std::move(extended));
+    Index(op->get());
+  }
   return absl::OkStatus();
 }
 
@@ -259,6 +257,7 @@ absl::StatusOr<KernelChoice> ChooseKernel(const KernelQuery& query, std::string_
   });
   const DataType type = KernelType(*choice.op, node);
   for (const Kernel* kernel : kernels) {
+    if (kernel->device != query.device) continue;
     const absl::Status supported = Supports(*kernel, query, type);
     if (supported.ok()) {
       choice.kernel = kernel;

@@ -10,7 +10,7 @@ namespace pagefuse {
 std::string_view DeviceName(Device device) { return device == Device::kCpu ? "cpu" : "cuda"; }
 
 std::string Kernel::Description() const {
-  if (device == Device::kCpu) return name;
+  if (device == Device::kCpu || name == DeviceName(device)) return name;
   return StrCat(name, " on ", DeviceName(device));
 }
 
@@ -47,6 +47,12 @@ TokenRows TokenRows::Of(const int32_t* query_start_loc, int64_t sequences) {
 const TensorArg& KernelArgs::input(int i) const {
   static const TensorArg kAbsent;
   return i < static_cast<int>(inputs.size()) ? inputs[i] : kAbsent;
+}
+
+const TensorArg& KernelArgs::host_input(int i) const {
+  static const TensorArg kAbsent;
+  if (device == nullptr) return input(i);
+  return i < static_cast<int>(on_host.size()) ? on_host[i] : kAbsent;
 }
 
 const TensorArg& KernelArgs::output(int i) const {

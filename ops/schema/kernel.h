@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 
 #include "pagefuse/base/allocator.h"
+#include "pagefuse/base/device.h"
 #include "pagefuse/ir/graph/graph.h"
 #include "pagefuse/ops/kernels/scratch.h"
 
@@ -82,9 +83,16 @@ struct KernelArgs {
   KernelState* state = nullptr;
   Scratch* scratch = nullptr;
   const TokenRows* tokens = nullptr;  // of the step; null where there is none
+  // Of a kernel for a device: where it runs. Its inputs and outputs are the device's memory then.
+  DeviceContext* device = nullptr;
+  // Of such a kernel: inputs as the host has them, with null data for those that it does not know. It
+  // knows what Kernel::host_inputs lists, constants of a few elements, and what a step was given.
+  std::vector<TensorArg> on_host;
 
   // An absent tensor for indices past the end.
   const TensorArg& input(int i) const;
+  // As the host has it: the same as input(i) where no device is.
+  const TensorArg& host_input(int i) const;
   const TensorArg& output(int i) const;
 };
 
@@ -105,6 +113,7 @@ struct PrepareArgs {
   std::vector<const Tensor*> constants;
   // Of the device: for what is kept of the constants.
   Allocator* allocator = &HostAllocator();
+  DeviceContext* device = nullptr;  // where the kernel is for one
 };
 
 struct Kernel {
@@ -114,6 +123,8 @@ struct Kernel {
   std::vector<DataType> dtypes = {};
   // Among the kernels that support a node the highest priority wins; "reference" has 0.
   int priority = 0;
+  // Of a kernel for a device: inputs that it reads on the host, such as axes.
+  std::vector<int> host_inputs = {};
   // OK, or the reason why not ("head_dim 72 is not a multiple of 16"). Null: always OK.
   std::function<absl::Status(const KernelQuery&)> supports = {};
   // Called once a session, before the first run. May be null.
@@ -122,7 +133,7 @@ struct Kernel {
   // OpDef::Validate) before.
   std::function<absl::Status(KernelArgs&)> run = {};
 
-  // Its name, and its device where that is not the CPU: "hwy", "decode on cuda".
+  // Its name, and its device where that is not the CPU and not in the name: "hwy", "decode on cuda".
   std::string Description() const;
 };
 

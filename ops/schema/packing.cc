@@ -45,9 +45,10 @@ absl::Status PackedCopies::GiveTo(KernelState* state, const Node& node) {
 
 absl::StatusOr<std::unique_ptr<KernelState>> PrepareState(const KernelQuery& query,
                                                           const Kernel& kernel,
-                                                          Allocator* allocator) {
+                                                          Allocator* allocator,
+                                                          DeviceContext* device) {
   if (!kernel.prepare) return nullptr;
-  PrepareArgs args{.query = query, .constants = {}, .allocator = allocator};
+  PrepareArgs args{.query = query, .constants = {}, .allocator = allocator, .device = device};
   for (const Value* input : query.node->inputs()) {
     const bool constant = input != nullptr && input->IsConstant();
     args.constants.push_back(constant ? input->initializer() : nullptr);

@@ -76,7 +76,8 @@ class PackedCopies {
 // What the kernel prepares for the node, null if that is nothing; without packed constants yet.
 absl::StatusOr<std::unique_ptr<KernelState>> PrepareState(const KernelQuery& query,
                                                           const Kernel& kernel,
-                                                          Allocator* allocator = &HostAllocator());
+                                                          Allocator* allocator = &HostAllocator(),
+                                                          DeviceContext* device = nullptr);
 // The same with packed copies, for a node that no session plans.
 absl::StatusOr<std::unique_ptr<KernelState>> PrepareKernel(const KernelQuery& query,
                                                            const Kernel& kernel);

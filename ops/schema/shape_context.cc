@@ -21,6 +21,17 @@ namespace {
 // Longer integer tensors are data, not shapes.
 constexpr int64_t kMaxValueSize = 1024;
 
+bool IsValue(const Tensor& tensor) {
+  if (tensor.rank() > 1 || tensor.size() > kMaxValueSize) return false;
+  return IsInteger(tensor.dtype()) || tensor.dtype() == DataType::kBool;
+}
+
+// An input of unknown contents that could tell a shape.
+bool MayBeValue(const ShapeContext::Known& input) {
+  if (!IsInteger(input.dtype) && input.dtype != DataType::kBool) return false;
+  return !input.shape || input.shape->rank() <= 1;
+}
+
 // `text` as an identifier. Different texts give different identifiers: a changed one gets a hash of
 // the original.
 std::string Identifier(std::string_view text) {
@@ -53,11 +64,15 @@ std::optional<std::vector<Dim>> ShapeContext::input_value(int i) const {
   if (i >= static_cast<int>(inputs_.size())) return std::nullopt;
   if (inputs_[i].value) return inputs_[i].value;
   const Tensor* tensor = inputs_[i].tensor;
-  if (tensor == nullptr || tensor->rank() > 1 || tensor->size() > kMaxValueSize) {
-    return std::nullopt;
-  }
-  if (!IsInteger(tensor->dtype()) && tensor->dtype() != DataType::kBool) return std::nullopt;
-  ContentsRead::Note(i);
+  if (tensor == nullptr ? MayBeValue(inputs_[i]) : IsValue(*tensor)) ContentsRead::Note(i);
+  return carried_value(i);
+}
+
+std::optional<std::vector<Dim>> ShapeContext::carried_value(int i) const {
+  if (i >= static_cast<int>(inputs_.size())) return std::nullopt;
+  if (inputs_[i].value) return inputs_[i].value;
+  const Tensor* tensor = inputs_[i].tensor;
+  if (tensor == nullptr || !IsValue(*tensor)) return std::nullopt;
   absl::StatusOr<std::vector<int64_t>> values = IntegerValues(*tensor);
   if (!values.ok()) return std::nullopt;
   return std::vector<Dim>(values->begin(), values->end());
@@ -65,6 +80,10 @@ std::optional<std::vector<Dim>> ShapeContext::input_value(int i) const {
 
 const Tensor* ShapeContext::input_tensor(int i) const {
   ContentsRead::Note(i);
+  return carried_tensor(i);
+}
+
+const Tensor* ShapeContext::carried_tensor(int i) const {
   return i < static_cast<int>(inputs_.size()) ? inputs_[i].tensor : nullptr;
 }
 

@@ -48,6 +48,10 @@ class ShapeContext {
   const Tensor* input_tensor(int i) const;
   // Integer contents if all are known as numbers.
   std::optional<std::vector<int64_t>> input_ints(int i) const;
+  // Contents of which nothing comes but contents of outputs (SetOutputValue), which a run has from the
+  // kernel: that they were read says nothing of types and shapes.
+  std::optional<std::vector<Dim>> carried_value(int i) const;
+  const Tensor* carried_tensor(int i) const;
 
   // What a name of the op's declared shapes stands for, as far as is known.
   const Dim& size(std::string_view name) const;

@@ -5,10 +5,12 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <optional>
 #include <thread>
 
 #include <gtest/gtest.h>
 
+#include "pagefuse/base/allocator.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/tensor/machine_memory.h"
 #include "pagefuse/ir/tensor/tensor.h"
@@ -46,6 +48,43 @@ TEST(MemoryBudget, RefusesWhatIsOverTheLimitAndTakesNothing) {
             "no memory for 101 bytes: 900 are taken, of 1000 that may be");
   EXPECT_EQ(budget->used(), 900);
   EXPECT_TRUE(Bytes(100).ok());
+}
+
+// Of a device that has 1000 bytes, on the host.
+class SmallDevice final : public Allocator {
+ public:
+  bool is_host() const override { return false; }
+  std::optional<MemoryRoom> Room() const override { return MemoryRoom{1000 - used_, 1000}; }
+  std::byte* Allocate(size_t bytes) override {
+    if (bytes > 1000 - used_) return nullptr;
+    used_ += bytes;
+    return HostAllocator().Allocate(bytes);
+  }
+  void Free(std::byte* data, size_t bytes) override {
+    used_ -= bytes;
+    HostAllocator().Free(data, bytes);
+  }
+
+ private:
+  size_t used_ = 0;
+};
+
+TEST(MemoryBudget, MemoryOfDevicesDoesNotCount) {
+  const auto budget = std::make_shared<MemoryBudget>(100);
+  const MemoryBudgetScope scope(budget);
+  SmallDevice device;
+  const auto tensor = Tensor::Allocate(DataType::kUint8, {900}, device);
+  ASSERT_TRUE(tensor.ok());
+  EXPECT_EQ(budget->used(), 0);
+}
+
+TEST(MemoryBudget, DevicesSayHowMuchIsFree) {
+  SmallDevice device;
+  const auto first = Tensor::Allocate(DataType::kUint8, {900}, device);
+  const auto second = Tensor::Allocate(DataType::kUint8, {101}, device);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(StdView(second.status().message()),
+            "no device memory for 101 bytes: 100 of 1000 are free");
 }
 
 TEST(MemoryBudget, ViewsAndCopiesOfATensorCountOnce) {

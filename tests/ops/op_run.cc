@@ -9,6 +9,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/evaluate/evaluate.h"
 #include "pagefuse/ops/kernels/numeric/convert.h"
 #include "pagefuse/ops/schema/packing.h"
 
@@ -286,6 +287,13 @@ absl::StatusOr<std::vector<Tensor>> RunGuarded(const OpDef& op, CaseNode& call,
     PF_ASSIGN_OR_RETURN(outputs.emplace_back(), Dense(arg));
   }
   return outputs;
+}
+
+absl::StatusOr<std::vector<Tensor>> RunReference(const OpDef& op, CaseNode& call) {
+  for (const Kernel& kernel : op.kernels()) {
+    if (kernel.name == "reference") return RunGuarded(op, call, {.kernel = &kernel});
+  }
+  return EvaluateNode(call.node(), call.opset(), call.inputs(), {.decompose = true});
 }
 
 void ExpectClose(const std::vector<Tensor>& got, const std::vector<Tensor>& want,

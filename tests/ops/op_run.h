@@ -18,6 +18,7 @@ class CaseNode {
  public:
   CaseNode(const OpDef& op, const OpCases& table, const OpCase& op_case);
   Node& node() { return *node_; }
+  const Node& node() const { return *node_; }
   int64_t opset() const { return opset_; }
   const std::vector<Tensor>& inputs() const { return inputs_; }
 
@@ -41,6 +42,9 @@ struct RunOptions {
 // byte outside the outputs and no input was written is EXPECTed.
 absl::StatusOr<std::vector<Tensor>> RunGuarded(const OpDef& op, CaseNode& call,
                                                const RunOptions& options);
+
+// The definition: what the kernel "reference" gives, or the decomposition where there is none.
+absl::StatusOr<std::vector<Tensor>> RunReference(const OpDef& op, CaseNode& call);
 
 // The inferred types and shapes of the outputs, from the inputs' shapes and contents.
 absl::StatusOr<std::vector<ShapeContext::Known>> InferOutputs(const OpDef& op, CaseNode& call);

@@ -5,7 +5,7 @@
 //
 //   namespace pagefuse::<family>_ops { OpCases <Op>Cases(); }
 //
-// in tests/ops/<op>_cases.cc (families of like ops share a file), listed under op_test in
+// in tests/ops/<op>_cases.cc (families of like ops share a file), listed under pagefuse_op_cases in
 // tests/ops/CMakeLists.txt:
 //
 //   OpCases GatherCases() {

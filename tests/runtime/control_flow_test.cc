@@ -194,7 +194,8 @@ TEST(Session, RefusesKernelsThatNoOpHas) {
     return session.ok() ? "" : std::string(session.status().message());
   };
   EXPECT_EQ(message("Neg", "reference"), "");
-  EXPECT_EQ(message("Neg", "quick"), "op \"Neg\" has no kernel \"quick\"; it has reference, hwy");
+  EXPECT_THAT(message("Neg", "quick"),
+              HasSubstr("op \"Neg\" has no kernel \"quick\"; it has reference, hwy"));
   EXPECT_EQ(message("Negg", "hwy"),
             "kernel \"hwy\" of \"Negg\": no such op has kernels; similar names: \"Neg\"");
 }

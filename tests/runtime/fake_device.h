@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "pagefuse/runtime/host_device.h"
+#include "pagefuse/runtime/session_device.h"
 #include "pagefuse/runtime/step_device.h"
 
 namespace pagefuse {
@@ -47,7 +47,7 @@ class FakeDevice final : public StepDevice {
 
  private:
   Session& session_;
-  HostDevice pages_;  // of which the engine sees nothing
+  SessionDevice pages_;  // of which the engine sees nothing
   std::shared_ptr<Counts> counts_;
   bool draws_;
 };

@@ -7,5 +7,5 @@ shift
 if [ $# -gt 0 ]; then
   printf '%s\n' "$@"
 else
-  git ls-files -co --exclude-standard '*.cc' '*.h'
+  git ls-files -co --exclude-standard '*.cc' '*.cu' '*.h'
 fi | xargs "$format" --dry-run -Werror

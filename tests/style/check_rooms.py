@@ -29,7 +29,7 @@ def target_of(include, known):
 
 
 def broken_lines(root, rooms):
-    listing = subprocess.run(['git', '-C', root, 'ls-files', '-co', '--exclude-standard', '*.cc', '*.h', '*.inc'], capture_output=True,
+    listing = subprocess.run(['git', '-C', root, 'ls-files', '-co', '--exclude-standard', '*.cc', '*.cu', '*.h', '*.inc'], capture_output=True,
                              text=True, check=True).stdout
     known = {path for path in listing.split() if os.path.exists(os.path.join(root, path))}
     place = {room: i for i, room in enumerate(rooms)}

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 LINE = "SPDX-License-Identifier: Apache-2.0"
-COMMENTS = {".cc": "// ", ".h": "// ", ".c": "// ", ".inc": "// ", ".py": "# ", ".pyi": "# ", ".sh": "# ", ".cmake": "# "}
+COMMENTS = {".cc": "// ", ".cu": "// ", ".h": "// ", ".c": "// ", ".inc": "// ", ".py": "# ", ".pyi": "# ", ".sh": "# ", ".cmake": "# "}
 
 
 def comment_of(path):

@@ -5,7 +5,7 @@
 # seen through the source of its name, or one that includes it. What was clean is not looked at again until its source, one of
 # the project's headers that it includes, its compile command or the checks change: BUILD/tidy has an empty file for every
 # clean one, named by the hash of all that.
-# Left out are kernels that are compiled once per SIMD target, by including themselves.
+# Left out are kernels that are compiled once per SIMD target, by including themselves, and those for GPUs.
 set -euo pipefail
 tidy=$1 build=$2
 mkdir -p "$build/tidy"
@@ -20,7 +20,7 @@ is_checked() {
     grep -q "\"file\": \".*/$1\"" "$build/tidy/compile_commands.json"
     return
   fi
-  [[ $1 =~ ^(ir|ops|passes|plugin|runtime|text|tools)/ && ! $1 =~ _(hwy|avx512|amx)\.cc$ ]]
+  [[ $1 =~ ^(ir|ops|passes|plugin|runtime|text|tools)/ && ! $1 =~ (_(hwy|avx512|amx)\.cc|\.cu)$ ]]
 }
 
 # The sources to look at for the names that come in, each once.

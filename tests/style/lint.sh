@@ -6,11 +6,11 @@ set -euo pipefail
 build=$1
 here=$(dirname "$0")
 case "${2:-}" in
-  '') files=$(git ls-files '*.cc' '*.h') ;;
+  '') files=$(git ls-files '*.cc' '*.cu' '*.h') ;;
   --changed)
     base=${3:?--changed needs a commit}
     git rev-parse --quiet --verify "$base^{commit}" >/dev/null || { echo "lint: no commit \"$base\"" >&2; exit 1; }
-    files=$(git diff --name-only --diff-filter=d "$base" -- '*.cc' '*.h'; git ls-files -o --exclude-standard '*.cc' '*.h') ;;
+    files=$(git diff --name-only --diff-filter=d "$base" -- '*.cc' '*.cu' '*.h'; git ls-files -o --exclude-standard '*.cc' '*.cu' '*.h') ;;
   *) echo "lint: expected --changed BASE, got \"$2\"" >&2; exit 1 ;;
 esac
 if [ -z "$files" ]; then exit 0; fi

@@ -1,14 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "paths.h"
 
+#include <cstdlib>
+
 namespace pagefuse {
+namespace {
+
+// Below the folder that the environment names, for tests that were carried to another machine.
+std::string Below(const char* variable, const char* built_in, std::string_view relative) {
+  const char* folder = std::getenv(variable);
+  return std::string(folder != nullptr ? folder : built_in).append("/").append(relative);
+}
+
+}  // namespace
 
 std::string SourcePath(std::string_view relative) {
-  return std::string(PAGEFUSE_SOURCE_DIR "/").append(relative);
+  return Below("PAGEFUSE_SOURCE_DIR", PAGEFUSE_SOURCE_DIR, relative);
 }
 
 std::string TestDataPath(std::string_view relative) {
-  return std::string(PAGEFUSE_TEST_DATA_DIR "/").append(relative);
+  return Below("PAGEFUSE_TEST_DATA_DIR", PAGEFUSE_TEST_DATA_DIR, relative);
 }
 
 std::string WentWrongPath(std::string_view file) {

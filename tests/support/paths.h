@@ -7,9 +7,10 @@
 
 namespace pagefuse {
 
-// `relative` in the top folder of the sources.
+// `relative` in the top folder of the sources, or below PAGEFUSE_SOURCE_DIR of the environment.
 std::string SourcePath(std::string_view relative);
-// `relative` in the folder that the archives are unpacked in at configure time (cmake/PagefuseTestData.cmake).
+// `relative` in the folder that the archives are unpacked in at configure time (cmake/PagefuseTestData.cmake), or below
+// PAGEFUSE_TEST_DATA_DIR of the environment.
 std::string TestDataPath(std::string_view relative);
 // A file of data/went_wrong, of data/gpt2, of data/deepseek there.
 std::string WentWrongPath(std::string_view file);

@@ -6,8 +6,11 @@
 #include <iostream>
 #include <memory>
 #include <set>
+#include <string>
+#include <utility>
 
 #include "tools/author/pipeline_flags.h"
+#include "tools/cli/device_flag.h"
 #include "tools/cli/subcommand.h"
 
 #include "pagefuse/base/short_message.h"
@@ -24,6 +27,7 @@ struct Flags {
   ModelFlags model;
   PipelineFlags pipeline;
   SampleFlags samples;
+  std::string device = kHostDevice;
 };
 
 // The first difference of each rule, and everything that was not compared.
@@ -66,8 +70,10 @@ bool RunsAsBefore(const Model& before, const Model& after) {
 }
 
 // Prints what became of the logits; false if they differ.
-absl::StatusOr<bool> PrintPaging(const Model& model, const PipelineOptions& options) {
+absl::StatusOr<bool> PrintPaging(const Model& model, const PipelineOptions& options,
+                                 std::shared_ptr<DeviceContext> device) {
   EngineOptions engine;
+  engine.session.device = std::move(device);
   engine.session.pipeline = options;
   engine.session.pipeline.verify = false;
   engine.session.pipeline.feeds.clear();
@@ -89,6 +95,7 @@ absl::StatusOr<bool> PrintPaging(const Model& model, const PipelineOptions& opti
 absl::StatusOr<int> Run(const Flags& flags) {
   using Clock = std::chrono::steady_clock;
   PF_ASSIGN_OR_RETURN(PipelineOptions options, ReadPipelineFlags(flags.pipeline));
+  PF_ASSIGN_OR_RETURN(std::shared_ptr<DeviceContext> device, ReadDeviceFlag(flags.device));
   PF_ASSIGN_OR_RETURN(Model model, ReadModel(flags.model, {.allow_missing_data = true}));
   PF_RETURN_IF_ERROR(ReadSampleFlags(flags.samples, model, options));
   options.verify = true;
@@ -105,7 +112,7 @@ absl::StatusOr<int> Run(const Flags& flags) {
   }
   bool equal = !Differs(report) && RunsAsBefore(before, model);
   if (ChangedInterface(before, model)) {
-    PF_ASSIGN_OR_RETURN(const bool same, PrintPaging(before, options));
+    PF_ASSIGN_OR_RETURN(const bool same, PrintPaging(before, options, std::move(device)));
     equal = equal && same;
   }
   return equal ? kDone : kWrongInput;
@@ -121,6 +128,8 @@ void AddVerifyCommand(Command app, Outcome& outcome) {
   AddModelArgument(command, flags->model);
   AddPipelineFlags(command, flags->pipeline);
   AddSampleFlags(command, flags->samples);
+  AddDeviceFlag(command, flags->device,
+                "where probes run through graphs that paging changes: cpu, cuda or cuda:N");
   command.Footer(
       "What a rewrite made is evaluated on the values of one run of the model, and has to give what "
       "was there before, up to 2e-4\n(float), 2e-3 (float16), 1.6e-2 (bfloat16) relative and "

@@ -248,6 +248,8 @@ absl::StatusOr<int> CheckExpectations(const Flags& flags) {
 
 absl::StatusOr<int> Check(const Flags& flags) {
   if (flags.expect) return CheckExpectations(flags);
+  // Said once, not of each case.
+  PF_RETURN_IF_ERROR(ReadDeviceFlag(flags.session.device).status());
   Tally tally;
   if (!flags.report.empty()) PF_RETURN_IF_ERROR(CheckNewFile(flags.report));
   Conformance conformance;

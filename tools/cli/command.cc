@@ -49,6 +49,8 @@ void AddRunFlags(Command command, SessionFlags& flags) {
       .AddNumber("--threads", flags.threads, {.most = kMaxThreads},
                  StrCat("threads, at most ", kMaxThreads, "; 0 for all cores"))
       .ShowsDefault();
+  AddDeviceFlag(command, flags.device,
+                "where the nodes run that it has kernels for: cpu, cuda or cuda:N");
   command.AddSize(
       "--max-memory", flags.max_memory,
       "memory that a run may take, as 8GiB or in bytes; four fifths of what the machine "
@@ -113,6 +115,7 @@ absl::StatusOr<SessionOptions> MakeSessionOptions(const SessionFlags& flags) {
                       ReadWeightFlags(flags.weights, options.pipeline.options));
   UseWeights(weights, options);
   options.num_threads = flags.threads;
+  PF_ASSIGN_OR_RETURN(options.device, ReadDeviceFlag(flags.device));
   options.map_files = !flags.read_weights;
   constexpr auto kMost = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
   options.max_memory_bytes = static_cast<int64_t>(std::min(flags.max_memory, kMost));

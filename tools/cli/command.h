@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "tools/cli/command_line.h"
+#include "tools/cli/device_flag.h"
 #include "tools/cli/weight_flags.h"
 
 #include "pagefuse/ir/graph/model.h"
@@ -61,6 +62,7 @@ void AddManCommand(Command app, Outcome& outcome);
 struct SessionFlags {
   WeightFlags weights;
   int threads = 0;
+  std::string device = kHostDevice;
   uint64_t max_memory = 0;  // bytes, 0 for what SessionOptions says
   bool read_weights = false;
   std::vector<std::string> disabled_passes;

@@ -42,7 +42,8 @@ std::string HintFor(const absl::Status& status, const std::string& command) {
   }
   if (has("there is no pass ")) return "pagefuse opt --list-passes lists them";
   if (has("there is no op ")) return "pagefuse ops lists them";
-  if (message.starts_with("--") || message.starts_with("option ")) {
+  if (status.code() == absl::StatusCode::kInvalidArgument &&
+      (message.starts_with("--") || message.starts_with("option "))) {
     return "pagefuse " + command + " --help tells what it takes";
   }
   const bool of_model = command != "inspect" && command != "ops" && command != "plugin";

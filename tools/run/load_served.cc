@@ -87,8 +87,10 @@ absl::StatusOr<serve::ServedModel> LoadServed(GenerateFlags& flags, const Served
   model.created = std::time(nullptr);
   PF_RETURN_IF_ERROR(model.FindFormat({.reasoning = served.reasoning, .tools = served.tools}));
   model.fingerprint = FingerprintOf(run_key, flags);
-  model.batch_invariant =
-      model.decoder->engine() == nullptr || flags.engine.prefix_reuse != PrefixReuse::kAll;
+  // Rows of a GPU have other bits among others.
+  model.batch_invariant = model.decoder->engine() == nullptr ||
+                          (flags.engine.prefix_reuse != PrefixReuse::kAll &&
+                           model.decoder->engine()->session().device() == nullptr);
   return model;
 }
 

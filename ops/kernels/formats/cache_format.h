@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// KV-cache formats: how a row (one token, one head) becomes bytes and back, and where its bytes and
-// scales lie.
+// KV-cache formats: how a row (one token, one head) becomes bytes and back. Where its bytes and
+// scales lie: cache_rows.h.
 //
 // The scalar functions here are the definition. Kernels use the vectors of for_format-inl.h, which
 // give the same bytes. docs/formats.md draws every format.
@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 
 #include "pagefuse/base/data_type.h"
+#include "pagefuse/ops/kernels/formats/cache_rows.h"
 #include "pagefuse/ops/kernels/formats/row_format.h"
 
 namespace pagefuse {
@@ -75,12 +76,6 @@ struct RowParams {
       DataType::kFloat;  // int4: the transformed row is rounded to it before it is quantised
 };
 
-// The bytes of one row. `scale` is null where the format has no row scales.
-struct RowAddress {
-  uint8_t* data = nullptr;
-  uint8_t* scale = nullptr;  // may be unaligned
-};
-
 // Encodes x[0, n). Writes RowBytes(n) bytes of data and, with row scales, the scale. Exact
 // semantics: the op PagedCacheInsert.
 void EncodeRow(const CacheFormat& format, const RowParams& params, const float* x, int64_t n,
@@ -91,45 +86,6 @@ void EncodeRow(const CacheFormat& format, const RowParams& params, const float* 
 // element d is (H (signs * x))_d, so that x = signs * (H y) / n.
 float DecodeRow(const CacheFormat& format, const RowParams& params, RowAddress row, int64_t n,
                 float* codes);
-
-// Where the rows of one paged cache lie, in bytes: a dense tensor [blocks, block_size, heads, size]
-// and a dense scale tensor beside it, or rows and scales in two parts of a block: the strides tell.
-struct CacheRows {
-  struct Strides {
-    int64_t block = 0;
-    int64_t row = 0;
-    int64_t head = 0;
-  };
-  uint8_t* data = nullptr;
-  uint8_t* scales = nullptr;  // null: no row scales
-  int64_t num_blocks = 0;
-  int64_t block_size = 1;
-  Strides data_strides;
-  Strides scale_strides;
-
-  RowAddress At(int64_t block, int64_t row, int64_t head) const {
-    RowAddress bytes;
-    bytes.data =
-        data + block * data_strides.block + row * data_strides.row + head * data_strides.head;
-    if (scales != nullptr) {
-      bytes.scale = scales + block * scale_strides.block + row * scale_strides.row +
-                    head * scale_strides.head;
-    }
-    return bytes;
-  }
-  RowAddress AtSlot(int64_t slot, int64_t head) const {
-    return At(slot / block_size, slot % block_size, head);
-  }
-};
-
-// The shape of a cache: [blocks, block_size, kv_heads, head_size], head_size counting elements
-// before any packing.
-struct CacheShape {
-  int64_t num_blocks = 0;
-  int64_t block_size = 0;
-  int64_t kv_heads = 0;
-  int64_t head_size = 0;
-};
 
 // Rows of a dense cache tensor and its dense scale tensor (null without row scales).
 CacheRows DenseRows(const CacheFormat& format, const CacheShape& shape, void* data, void* scales);

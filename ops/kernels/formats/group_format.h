@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
-#include <cstring>
 
 #include "pagefuse/ops/kernels/formats/row_codec.h"
 #include "pagefuse/ops/kernels/numeric/packing.h"
@@ -78,18 +77,19 @@ inline constexpr float kMxfp4Floor = 6 * 0x1p-126f;    // a group of zeros has s
 inline constexpr float kDsMlaFloor = 448 * 0x1p-126f;  // fp8_ds_mla: scales of at least 2^-126
 
 // Scale in float of the bytes at `scale` (no alignment needed), and back.
-inline float LoadGroupScale(GroupScale kind, const uint8_t* scale) {
+constexpr float LoadGroupScale(GroupScale kind, const uint8_t* scale) {
   if (kind == GroupScale::kUe8m0) return DecodeUe8m0(*scale);
-  float value;
-  std::memcpy(&value, scale, sizeof(value));
-  return value;
+  uint32_t bits = 0;  // little-endian, by bytes: devices load nothing unaligned
+  for (int i = 0; i < 4; ++i) bits |= uint32_t{scale[i]} << (8 * i);
+  return std::bit_cast<float>(bits);
 }
-inline void StoreGroupScale(GroupScale kind, float value, uint8_t* scale) {
+constexpr void StoreGroupScale(GroupScale kind, float value, uint8_t* scale) {
+  const auto bits = std::bit_cast<uint32_t>(value);
   if (kind == GroupScale::kUe8m0) {
     // Of a power of two, and of infinity: the exponent. 2^-127 is subnormal and has 0 there.
-    *scale = static_cast<uint8_t>(std::bit_cast<uint32_t>(value) >> 23);
+    *scale = static_cast<uint8_t>(bits >> 23);
   } else {
-    std::memcpy(scale, &value, sizeof(value));
+    for (int i = 0; i < 4; ++i) scale[i] = static_cast<uint8_t>(bits >> (8 * i));
   }
 }
 

@@ -14,7 +14,7 @@
 
 #include <cstdint>
 
-#include "pagefuse/ops/kernels/formats/cache_format.h"
+#include "pagefuse/ops/kernels/formats/cache_rows.h"
 #include "pagefuse/ops/kernels/formats/group_format.h"
 #include "pagefuse/ops/kernels/numeric/small_float.h"
 
@@ -31,21 +31,23 @@ struct GroupedRowFormat {
   int64_t plain = 0;          // bfloat16 elements behind the coded ones
   int64_t scale_padding = 0;  // bytes behind a token's scales, written as 0
 
-  int64_t elements() const { return coded + plain; }
-  int64_t num_groups() const { return coded / group; }
-  int64_t CodeBytes() const { return groups.CodeBytes(coded); }
-  int64_t ScaleBytes() const { return num_groups() * groups.ScaleBytes() + scale_padding; }
+  constexpr int64_t elements() const { return coded + plain; }
+  constexpr int64_t num_groups() const { return coded / group; }
+  constexpr int64_t CodeBytes() const { return groups.CodeBytes(coded); }
+  constexpr int64_t ScaleBytes() const {
+    return num_groups() * groups.ScaleBytes() + scale_padding;
+  }
   // Bytes from a token's data to the next one's, in the data part of a block.
-  int64_t DataBytes() const {
+  constexpr int64_t DataBytes() const {
     return CodeBytes() + 2 * plain + (layout == GroupedLayout::kInline ? ScaleBytes() : 0);
   }
-  int64_t TokenBytes() const { return CodeBytes() + 2 * plain + ScaleBytes(); }
+  constexpr int64_t TokenBytes() const { return CodeBytes() + 2 * plain + ScaleBytes(); }
   // From the start of a token's data to its first bfloat16.
-  int64_t PlainOffset() const {
+  constexpr int64_t PlainOffset() const {
     return CodeBytes() + (layout == GroupedLayout::kInline ? ScaleBytes() : 0);
   }
   // Where the scales of a block's first token start, from the block's start.
-  int64_t ScaleBase(int64_t block_size) const {
+  constexpr int64_t ScaleBase(int64_t block_size) const {
     return layout == GroupedLayout::kInline ? CodeBytes() : block_size * DataBytes();
   }
 

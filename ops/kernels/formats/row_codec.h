@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the definitions of the cache formats share, and constants and bit layouts that their vectors
-// share too.
+// and devices share too.
 #pragma once
 
 #include <bit>
 #include <cstdint>
 #include <string>
 
-#include "pagefuse/ops/kernels/formats/cache_format.h"
+#include "pagefuse/ops/kernels/formats/cache_rows.h"
 
 namespace pagefuse {
 
@@ -19,14 +19,14 @@ inline constexpr float kInt4Max = 15.0f;
 inline constexpr float kScaleFloor = 1e-6f;
 
 // An int4 row keeps its zero point, 0..15, in the low four mantissa bits of its scale.
-inline float PackZeroPoint(float scale, float zero_point) {
+constexpr float PackZeroPoint(float scale, float zero_point) {
   const uint32_t bits = std::bit_cast<uint32_t>(scale) & ~15u;
   return std::bit_cast<float>(bits | static_cast<uint32_t>(zero_point));
 }
-inline float ZeroPointOf(float stored) {
+constexpr float ZeroPointOf(float stored) {
   return static_cast<float>(std::bit_cast<uint32_t>(stored) & 15u);
 }
-inline float WithoutZeroPoint(float stored) {
+constexpr float WithoutZeroPoint(float stored) {
   return std::bit_cast<float>(std::bit_cast<uint32_t>(stored) & ~15u);
 }
 

@@ -68,8 +68,9 @@ std::vector<uint8_t> Unpack(int bits, const uint8_t* from, int64_t count) {
 
 }  // namespace
 
-absl::Status TurboQuantFormat::CheckHeadSize() const {
-  const int64_t unit = key_bits == 3 || value_bits == 3 ? 8 : 2;
+absl::Status CheckHeadSize(const TurboQuantFormat& format) {
+  const int64_t head_size = format.head_size;
+  const int64_t unit = format.key_bits == 3 || format.value_bits == 3 ? 8 : 2;
   if (head_size > 0 && head_size % unit == 0) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("expected a head size that is a multiple of ",
                                                  unit, " for codes of ", unit == 8 ? 3 : 4,

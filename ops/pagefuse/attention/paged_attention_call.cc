@@ -13,12 +13,12 @@ namespace pagefuse {
 namespace {
 
 float ScalarOr(const TensorArg& arg, float otherwise) {
-  return arg.present() ? *arg.as<float>() : otherwise;
+  return arg.data != nullptr ? *arg.as<float>() : otherwise;
 }
 
 }  // namespace
 
-absl::StatusOr<PagedAttentionProblem> MakePagedAttentionProblem(const KernelArgs& args) {
+absl::StatusOr<PagedAttentionProblem> MakePagedAttentionForm(const KernelArgs& args) {
   PagedAttentionProblem p;
   PF_ASSIGN_OR_RETURN(const PagedAttentionAttributes a, ParsePagedAttention(*args.node));
   p.rules = a;
@@ -52,9 +52,7 @@ absl::StatusOr<PagedAttentionProblem> MakePagedAttentionProblem(const KernelArgs
   p.query_start_loc = ints(kPagedAttentionIn["query_start_loc"]);
   p.seq_lens = ints(kPagedAttentionIn["seq_lens"]);
   p.block_table = ints(kPagedAttentionIn["block_table"]);
-  p.k_scale = ScalarOr(args.input(kPagedAttentionIn["k_scale"]), 1);
-  p.v_scale = ScalarOr(args.input(kPagedAttentionIn["v_scale"]), 1);
-  p.q_scale = ScalarOr(args.input(kPagedAttentionIn["q_scale"]), 1);
+  p.k_scale = p.v_scale = p.q_scale = 1;
   p.sink_type = args.input(kPagedAttentionIn["head_sink"]).dtype;
   p.head_sink = args.input(kPagedAttentionIn["head_sink"]).data;
   p.alibi_slopes = floats(kPagedAttentionIn["alibi_slopes"]);
@@ -65,6 +63,14 @@ absl::StatusOr<PagedAttentionProblem> MakePagedAttentionProblem(const KernelArgs
   p.rht_signs = floats(kPagedAttentionIn["rht_signs"]);
   p.output = args.output(0).data;
   p.lse = args.output(1).as<float>();
+  return p;
+}
+
+absl::StatusOr<PagedAttentionProblem> MakePagedAttentionProblem(const KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(PagedAttentionProblem p, MakePagedAttentionForm(args));
+  p.k_scale = ScalarOr(args.input(kPagedAttentionIn["k_scale"]), 1);
+  p.v_scale = ScalarOr(args.input(kPagedAttentionIn["v_scale"]), 1);
+  p.q_scale = ScalarOr(args.input(kPagedAttentionIn["q_scale"]), 1);
   return p;
 }
 

@@ -11,7 +11,9 @@
 
 namespace pagefuse {
 
-// Reads checked arguments.
+// The form of a call: sizes, types and pointers, of the host or of a device. Reads attributes and nothing that a tensor holds; scales are 1.
+absl::StatusOr<PagedAttentionProblem> MakePagedAttentionForm(const KernelArgs& args);
+// The same with the scales, of the host's memory. Those that the host does not know are 1.
 absl::StatusOr<PagedAttentionProblem> MakePagedAttentionProblem(const KernelArgs& args);
 
 // Checks the values of starts (where they are given), lengths and block ids, with the op's names

@@ -37,7 +37,7 @@ absl::Status ValidateCacheInsert(const KernelArgs& args, const CacheInsertPorts&
   PF_RETURN_IF_ERROR(CheckScale(args, ports.v_scale));
   if (ports.rht_signs < 0) return absl::OkStatus();
   const TensorArg& signs = args.input(ports.rht_signs);
-  for (int64_t i = 0; signs.present() && i < signs.size(); ++i) {
+  for (int64_t i = 0; IsKnown(signs) && i < signs.size(); ++i) {
     const float value = signs.as<const float>()[i];
     if (std::fabs(value) == 1.0f) continue;
     return InputValueError(args, ports.rht_signs,

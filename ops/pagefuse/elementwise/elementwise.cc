@@ -66,7 +66,7 @@ absl::Status SetOutput(ShapeContext& c, const Graph& body, DataType dtype) {
 // Only a run knows the contents of all inputs.
 bool IsRun(const ShapeContext& c) {
   for (int i = 0; i < c.num_inputs(); ++i) {
-    if (c.input_tensor(i) == nullptr) return false;
+    if (c.carried_tensor(i) == nullptr) return false;
   }
   return true;
 }

@@ -33,7 +33,7 @@ SizeDef::ComputeFn SlotBytes(std::string_view head_size, int source) {
     const std::optional<int64_t> size = c.size(name).constant();
     if (!size) return Dim::Unknown();
     const TurboQuantFormat format = attributes.Format(*size);
-    const absl::Status fits = format.CheckHeadSize();
+    const absl::Status fits = CheckHeadSize(format);
     if (fits.ok()) return Dim(format.SlotBytes());
     return source >= 0 ? c.InputError(source, StdView(fits.message()))
                        : c.AttributeError(name, StdView(fits.message()));
@@ -52,7 +52,7 @@ absl::Status CheckRotationGiven(const ShapeContext& c, const TurboQuantPorts& po
 
 absl::Status ValidateCentroids(const KernelArgs& args, const TurboQuantPorts& ports) {
   const TensorArg& centroids = args.input(ports.centroids);
-  if (!centroids.present()) return absl::OkStatus();
+  if (!IsKnown(centroids)) return absl::OkStatus();
   const auto* values = centroids.as<const float>();
   for (int64_t i = 0; i < centroids.size(); ++i) {
     if (std::isfinite(values[i]) && (i == 0 || values[i - 1] <= values[i])) continue;

@@ -101,6 +101,9 @@ absl::Status CheckRows(const KernelArgs& args, const TurboQuantInsertCall& call)
 absl::Status Validate(const KernelArgs& args) {
   PF_RETURN_IF_ERROR(ValidSlots(kInsert)(args));
   PF_RETURN_IF_ERROR(ValidateCentroids(args, kPorts));
+  if (!IsKnown(args.input(kIn["key"])) || !IsKnown(args.input(kIn["value"]))) {
+    return absl::OkStatus();
+  }
   PF_ASSIGN_OR_RETURN(const TurboQuantInsertCall call, MakeCall(args));
   return CheckRows(args, call);
 }

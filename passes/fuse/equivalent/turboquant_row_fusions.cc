@@ -31,7 +31,7 @@ std::vector<TurboQuantFormat> FormatsFor(int64_t head_size, int64_t slot_bytes,
     for (int value_bits : {4, 3}) {
       const TurboQuantFormat format = {key_bits, value_bits, head_size};
       const bool unused = !format.has_centroids() && (tables.rotation || tables.centroids);
-      if (unused || !format.CheckHeadSize().ok() || format.SlotBytes() > slot_bytes) continue;
+      if (unused || !CheckHeadSize(format).ok() || format.SlotBytes() > slot_bytes) continue;
       formats.push_back(format);
     }
   }

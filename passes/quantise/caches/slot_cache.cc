@@ -40,7 +40,7 @@ absl::Status CheckHeads(const CacheUse& use) {
                                 " and ", value.ToString()));
   }
   const TurboQuantFormat format = FormatOf(use);
-  if (const absl::Status fits = format.CheckHeadSize(); !fits.ok()) {
+  if (const absl::Status fits = CheckHeadSize(format); !fits.ok()) {
     return CacheUseError(use, *use.insert, StdView(fits.message()));
   }
   const bool rotates = std::has_single_bit(static_cast<uint64_t>(format.head_size));

@@ -140,7 +140,7 @@ std::vector<TurboQuantFormat> AllFormats(const std::vector<int64_t>& sizes) {
     for (const int key_bits : {3, 4, 8}) {
       for (const int value_bits : {3, 4}) {
         const TurboQuantFormat format{key_bits, value_bits, size};
-        if (format.CheckHeadSize().ok()) formats.push_back(format);
+        if (CheckHeadSize(format).ok()) formats.push_back(format);
       }
     }
   }

@@ -91,17 +91,17 @@ TEST(TurboQuantFormat, SlotsOfThePresetsHaveThePublishedSizes) {
     for (const int64_t size : {64, 80, 96, 128, 192, 256}) {
       const TurboQuantFormat format{preset.key_bits, preset.value_bits, size};
       EXPECT_EQ(format.SlotBytes(), expected->second[i++]) << preset.name << " " << size;
-      EXPECT_TRUE(format.CheckHeadSize().ok());
+      EXPECT_TRUE(CheckHeadSize(format).ok());
     }
   }
 }
 
 TEST(TurboQuantFormat, HeadSizesFillWholeBytes) {
-  EXPECT_TRUE((TurboQuantFormat{8, 4, 6}).CheckHeadSize().ok());
-  EXPECT_FALSE((TurboQuantFormat{8, 4, 5}).CheckHeadSize().ok());
-  EXPECT_FALSE((TurboQuantFormat{4, 3, 12}).CheckHeadSize().ok());
-  EXPECT_FALSE((TurboQuantFormat{3, 4, 12}).CheckHeadSize().ok());
-  EXPECT_FALSE((TurboQuantFormat{4, 4, 0}).CheckHeadSize().ok());
+  EXPECT_TRUE(CheckHeadSize({8, 4, 6}).ok());
+  EXPECT_FALSE(CheckHeadSize({8, 4, 5}).ok());
+  EXPECT_FALSE(CheckHeadSize({4, 3, 12}).ok());
+  EXPECT_FALSE(CheckHeadSize({3, 4, 12}).ok());
+  EXPECT_FALSE(CheckHeadSize({4, 4, 0}).ok());
 }
 
 // A slot whose codes are `code` everywhere, with the float16 2 as norm, 0.5 as scale, -3 as zero.

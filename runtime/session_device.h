@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The machine's own memory and cores, as the device of a paged graph.
+// Where a session runs, the host or its device, as the device of a paged graph.
 #pragma once
 
 #include <map>
@@ -10,11 +10,12 @@
 
 namespace pagefuse {
 
-class HostDevice final : public StepDevice {
+class SessionDevice final : public StepDevice {
  public:
-  HostDevice(Session& session, const CacheLayout& layout) : session_(session), layout_(layout) {}
+  SessionDevice(Session& session, const CacheLayout& layout) : session_(session), layout_(layout) {}
 
-  // Against the session's budget of memory.
+  // Caches that the session's device updates lie there, others are the host's and count against the
+  // session's budget of memory.
   absl::Status MakePages(int64_t num_pages) override;
   absl::Status CopyPages(std::span<const PagedCache::Copy> copies) override;
   absl::Status ReadPage(std::string_view cache, int64_t page, std::span<std::byte> block) override;
@@ -26,6 +27,7 @@ class HostDevice final : public StepDevice {
   std::map<std::string, Tensor>& tensors() { return tensors_; }
 
  private:
+  absl::Status CopyBlock(const Tensor& cache, const PagedCache::Copy& copy);
   absl::StatusOr<std::byte*> BlockOf(std::string_view cache, int64_t page, size_t bytes);
 
   Session& session_;

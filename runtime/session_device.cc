@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pagefuse/runtime/host_device.h"
+#include "pagefuse/runtime/session_device.h"
 
 #include <algorithm>
 #include <utility>
@@ -24,26 +24,39 @@ int64_t BlockStride(const Tensor& cache) {
 
 }  // namespace
 
-absl::Status HostDevice::MakePages(int64_t num_pages) {
+absl::Status SessionDevice::MakePages(int64_t num_pages) {
   const MemoryBudgetScope scope(session_.memory());
   tensors_ = {};  // the old ones go before the new ones come
-  PF_ASSIGN_OR_RETURN(tensors_, layout_.Allocate(num_pages));
+  PF_ASSIGN_OR_RETURN(
+      tensors_, layout_.Allocate(num_pages, [&](std::string_view cache) -> Allocator& {
+        return session_.IsOnDevice(cache) ? session_.device()->memory() : HostAllocator();
+      }));
   return absl::OkStatus();
 }
 
-absl::Status HostDevice::CopyPages(std::span<const PagedCache::Copy> copies) {
+absl::Status SessionDevice::CopyPages(std::span<const PagedCache::Copy> copies) {
   for (const PagedCache::Copy& copy : copies) {
     for (const std::string& name : layout_.groups()[copy.group].caches) {
-      Tensor& cache = tensors_.at(name);
-      auto* blocks = static_cast<std::byte*>(cache.mutable_data());
-      const int64_t stride = BlockStride(cache);
-      std::copy_n(blocks + copy.from * stride, BlockBytes(cache), blocks + copy.to * stride);
+      PF_RETURN_IF_ERROR(CopyBlock(tensors_.at(name), copy));
     }
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::byte*> HostDevice::BlockOf(std::string_view cache, int64_t page, size_t bytes) {
+absl::Status SessionDevice::CopyBlock(const Tensor& cache, const PagedCache::Copy& copy) {
+  auto* blocks = static_cast<std::byte*>(Tensor(cache).mutable_data());
+  const int64_t stride = BlockStride(cache);
+  const auto bytes = static_cast<size_t>(BlockBytes(cache));
+  if (!cache.buffer()->on_host()) {
+    return session_.device()->CopyOnDevice(blocks + copy.to * stride, blocks + copy.from * stride,
+                                           bytes);
+  }
+  std::copy_n(blocks + copy.from * stride, bytes, blocks + copy.to * stride);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::byte*> SessionDevice::BlockOf(std::string_view cache, int64_t page,
+                                                  size_t bytes) {
   const auto found = tensors_.find(std::string(cache));
   if (found == tensors_.end()) {
     return absl::NotFoundError(StrCat("cache \"", cache, "\": the graph has none of that name"));
@@ -61,21 +74,27 @@ absl::StatusOr<std::byte*> HostDevice::BlockOf(std::string_view cache, int64_t p
   return static_cast<std::byte*>(tensor.mutable_data()) + page * BlockStride(tensor);
 }
 
-absl::Status HostDevice::ReadPage(std::string_view cache, int64_t page,
-                                  std::span<std::byte> block) {
+absl::Status SessionDevice::ReadPage(std::string_view cache, int64_t page,
+                                     std::span<std::byte> block) {
   PF_ASSIGN_OR_RETURN(const std::byte* from, BlockOf(cache, page, block.size()));
+  if (session_.IsOnDevice(cache)) {
+    return session_.device()->CopyToHost(block.data(), from, block.size());
+  }
   std::copy_n(from, block.size(), block.data());
   return absl::OkStatus();
 }
 
-absl::Status HostDevice::WritePage(std::string_view cache, int64_t page,
-                                   std::span<const std::byte> block) {
+absl::Status SessionDevice::WritePage(std::string_view cache, int64_t page,
+                                      std::span<const std::byte> block) {
   PF_ASSIGN_OR_RETURN(std::byte * to, BlockOf(cache, page, block.size()));
+  if (session_.IsOnDevice(cache)) {
+    return session_.device()->CopyToDevice(to, block.data(), block.size());
+  }
   std::ranges::copy(block, to);
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<StepLogits>> HostDevice::Run(const StepRecord& record) {
+absl::StatusOr<std::unique_ptr<StepLogits>> SessionDevice::Run(const StepRecord& record) {
   std::map<std::string, Tensor> feeds = tensors_;
   PF_RETURN_IF_ERROR(record.AddFeeds(feeds));
   PF_ASSIGN_OR_RETURN(std::vector<Tensor> outputs, session_.Run(feeds, {"logits"}));

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels of ops on CUDA devices, a family a source: each turns a call's arguments into the numbers and pointers that a launcher of
+// ops/kernels/cuda takes.
+#pragma once
+
+#include <string_view>
+
+#include "absl/status/status.h"
+
+#include "pagefuse/ops/kernels/cuda/launch.h"
+#include "pagefuse/ops/registry/registry.h"
+#include "pagefuse/ops/schema/kernel.h"
+
+namespace pagefuse::cuda {
+
+// What a run's kernels are launched on.
+Stream StreamOf(const KernelArgs& args);
+// OK, or Internal with the name of the error; whoever runs a node says which one it is.
+absl::Status LaunchStatus(Error error);
+
+// A kernel of an op that the registry has. One that it has not ends the program.
+void AddKernelTo(OpRegistry& ops, std::string_view domain, std::string_view op, Kernel kernel);
+
+void AddElementwiseKernels(OpRegistry& ops);  // chains, arithmetic, functions, casts
+void AddMovementKernels(OpRegistry& ops);     // Gather, Concat, Split, Slice, Transpose, Expand
+void AddRowKernels(OpRegistry& ops);          // norms, softmax, reductions
+void AddProductKernels(OpRegistry& ops);    // MatMul, Linear, GatedLinear, weights in 4 and 8 bits
+void AddInsertKernels(OpRegistry& ops);     // PagedCacheInsert, RopeCacheInsert
+void AddAttentionKernels(OpRegistry& ops);  // PagedAttention, MergeAttnStates
+void AddTurboQuantKernels(OpRegistry& ops);
+void AddIndexerKernels(OpRegistry& ops);  // MqaLogits, PagedMqaLogits
+
+}  // namespace pagefuse::cuda

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// PagedCacheInsert: a warp a (token, head) row of keys or values.
+#include "pagefuse/ops/kernels/cuda/insert_rows.h"
+
+namespace pagefuse::cuda {
+namespace {
+
+template <typename T>
+__global__ void CacheInsertKernel(const __grid_constant__ CacheInsert insert, int longest_row) {
+  ptx::WaitForKernelBefore();
+  const int64_t token = blockIdx.x;
+  const int64_t num_slots = NumSlots(insert.key.rows);
+  const int64_t slot = SlotToWrite(insert.slots, token, num_slots);
+  const int row = RowOfWarp();
+  if (slot < 0 || row >= insert.key.heads + insert.value.heads) return;
+  float* x = FloatsOfWarp(longest_row);
+  if (row < insert.key.heads) {
+    InsertUnchangedRow<T>(insert.key, token, row, slot, x);
+  } else {
+    InsertUnchangedRow<T>(insert.value, token, row - insert.key.heads, slot, x);
+  }
+}
+
+template <typename T>
+Error LaunchFrom(const CacheInsert& insert, Stream stream) {
+  const int longest = std::max(insert.key.head_size, insert.value.head_size);
+  const int rows = insert.key.heads + insert.value.heads;
+  const LaunchShape shape = InsertGridFor(insert.slots.tokens, rows, longest);
+  return Launch(CacheInsertKernel<T>, shape, stream, insert, longest);
+}
+
+}  // namespace
+
+Error LaunchCacheInsert(const CacheInsert& insert, Stream stream) {
+  const int longest = std::max(insert.key.head_size, insert.value.head_size);
+  if (insert.slots.tokens == 0 || NumSlots(insert.key.rows) == 0 || longest == 0) return 0;
+  if (longest > kLongestInsertRow) return cudaErrorInvalidValue;
+  switch (insert.key.source_type) {
+    case DataType::kFloat:
+      return LaunchFrom<float>(insert, stream);
+    case DataType::kFloat16:
+      return LaunchFrom<Float16>(insert, stream);
+    case DataType::kBfloat16:
+      return LaunchFrom<Bfloat16>(insert, stream);
+    case DataType::kFloat8E4M3FN:
+      return LaunchFrom<Float8E4M3FN>(insert, stream);
+    default:
+      return cudaErrorInvalidValue;
+  }
+}
+
+}  // namespace pagefuse::cuda

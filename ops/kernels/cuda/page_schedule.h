@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pages that a step's sequences read, as one list that is cut evenly over the CTAs of a kernel: no number of splits to choose, and
+// batches of any lengths balance. Compiles for hosts and devices.
+//
+// Heads come in chunks; the list has all pages of the sequences for the first chunk, then for the next one. What a CTA has of one sequence and
+// chunk is a piece.
+#pragma once
+
+#include <cstdint>
+
+#include "pagefuse/ops/kernels/attention/attention_batch.h"
+
+namespace pagefuse::cuda {
+
+// Keys that the one token of a sequence sees; empty where it has no token.
+constexpr KeyInterval KeysOfToken(const AttentionBatch& batch, int64_t b) {
+  const int64_t length = std::min(batch.length(b), batch.table_columns * batch.block_size);
+  if (length <= 0 || batch.num_queries(b) <= 0) return {};
+  return batch.BaseAt(b, batch.length(b) - 1).Intersect({0, length});
+}
+
+// Pages with some of these keys.
+struct PageRange {
+  int first = 0, count = 0;
+};
+constexpr PageRange PagesOf(KeyInterval keys, int page_size) {
+  if (keys.empty()) return {};
+  const auto first = static_cast<int>(keys.begin / page_size);
+  return {first, static_cast<int>((keys.end - 1) / page_size) - first + 1};
+}
+
+// A view of how many pages the sequences have.
+struct PageSchedule {
+  const int32_t* starts = nullptr;  // [sequences + 1]: pages of the sequences before
+  int sequences = 0;
+  int chunks = 1;
+  int ctas = 1;
+
+  constexpr int pages() const { return starts[sequences]; }
+  constexpr int total() const { return pages() * chunks; }
+  // Entries [First(cta), First(cta + 1)) of the list are the CTA's.
+  constexpr int First(int cta) const { return static_cast<int>(int64_t{total()} * cta / ctas); }
+  // The CTA that has an entry.
+  constexpr int CtaOf(int entry) const {
+    return static_cast<int>(((int64_t{entry} + 1) * ctas - 1) / total());
+  }
+  // The sequence and chunk of an entry as one number: chunk * sequences + sequence.
+  constexpr int OwnerOf(int entry) const {
+    const int chunk = entry / pages();
+    const int page = entry % pages();
+    int low = 0, high = sequences;  // starts[low] <= page < starts[high]
+    while (high - low > 1) {
+      const int middle = (low + high) / 2;
+      if (starts[middle] <= page) {
+        low = middle;
+      } else {
+        high = middle;
+      }
+    }
+    return chunk * sequences + low;
+  }
+  constexpr int FirstEntryOf(int owner) const {
+    return owner / sequences * pages() + starts[owner % sequences];
+  }
+  constexpr int EndOf(int owner) const {
+    return owner / sequences * pages() + starts[owner % sequences + 1];
+  }
+  // Where a piece's result goes: pieces in the order of the list have ascending numbers, as either the owner or the CTA is a later one.
+  constexpr int SlotOf(int owner, int cta) const { return owner + cta; }
+  constexpr int num_slots() const { return sequences * chunks + ctas; }
+};
+
+}  // namespace pagefuse::cuda

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// The launch of a decode: queries rotated where keys are, pages, the join.
+#include <cuda_runtime.h>
+
+#include "pagefuse/ops/kernels/cuda/paged_decode.h"
+
+namespace pagefuse::cuda {
+namespace {
+
+static_assert(kNoDecode == cudaErrorNotSupported);
+
+Error LaunchPages(const PagedAttention& p, const DecodePlan& plan, int32_t* starts, Stream stream) {
+  switch (plan.format) {
+    case DecodeFormat::kBfloat16:
+      return LaunchDecodeBfloat16(p, plan, starts, stream);
+    case DecodeFormat::kFloat16:
+      return LaunchDecodeFloat16(p, plan, starts, stream);
+    case DecodeFormat::kInt8:
+      return LaunchDecodeInt8(p, plan, starts, stream);
+    case DecodeFormat::kE4M3:
+      return LaunchDecodeE4M3(p, plan, starts, stream);
+    case DecodeFormat::kTurboQuant:
+      return LaunchDecodeTurboQuant(p, plan, starts, stream);
+    default:
+      return cudaErrorNotSupported;
+  }
+}
+
+}  // namespace
+
+int ComputeCapability() {
+  int device = 0, major = 0, minor = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return 0;
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+  return 10 * major + minor;
+}
+
+Error LaunchPagedDecode(const PagedAttention& p, const DecodePlan& plan, int32_t* starts,
+                        Stream stream) {
+  if (p.batch.num_tokens == 0 || p.batch.num_heads == 0) return 0;
+  if (p.transforms_query()) {
+    if (const Error error = LaunchQueryTransform(p, stream); error != 0) return error;
+  }
+  if (const Error error = LaunchPages(p, plan, starts, stream); error != 0) return error;
+  return LaunchDecodeJoin(p, plan, starts, stream);
+}
+
+}  // namespace pagefuse::cuda

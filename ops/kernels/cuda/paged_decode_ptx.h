@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Instructions of the decode kernels: products of 16-bit elements, and copies of pages. Device code alone.
+#pragma once
+
+#include <cstdint>
+
+#include <cuda.h>
+
+#include "pagefuse/ops/kernels/cuda/mqa_logits_ptx.h"
+#include "pagefuse/ops/kernels/cuda/ptx.h"
+
+namespace pagefuse::cuda::ptx {
+
+// A page of a cache described as [block, span, head, token, 128 bytes]: heads from `head` on, all spans and tokens.
+__device__ inline void CopyPage(uint32_t to, const CUtensorMap* map, int head, int block,
+                                uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %2, %3, %2, %4}], [%5];" ::"r"(to),
+      "l"(map), "r"(0), "r"(head), "r"(block), "r"(barrier)
+      : "memory");
+}
+
+// c += a b of halves, or of bfloat16, summed in float; fragments.h draws them.
+__device__ inline void MultiplyHalves(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
+                                      uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+__device__ inline void MultiplyBfloats(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
+                                       uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+// Of eight columns of A: a0 is row g, a1 row g + 8, b rows 2t of column g.
+__device__ inline void MultiplyHalves8(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t b) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a0), "r"(a1), "r"(b));
+}
+
+// Registers go from warp groups that load to those that compute, 16 warps beside four: in builds for the very architecture that can.
+template <bool takes>
+__device__ void MoveRegisters() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  if constexpr (takes) {
+    TakeRegisters<112>();
+  } else {
+    GiveRegisters<32>();
+  }
+#endif
+}
+
+// Approximations good to 2^-22; subnormal numbers are 0.
+__device__ inline float Exp2(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+__device__ inline float Log2(float x) {
+  float result;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+__device__ inline float InverseRoot(float x) {
+  float result;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
+// Plain loads, which the compiler may move, though not across waits for barriers.
+template <typename T>
+__device__ T LoadShared(uint32_t address) {
+  return *reinterpret_cast<const T*>(__cvta_shared_to_generic(address));
+}
+template <typename T>
+__device__ void StoreShared(uint32_t address, T value) {
+  *reinterpret_cast<T*>(__cvta_shared_to_generic(address)) = value;
+}
+
+}  // namespace pagefuse::cuda::ptx

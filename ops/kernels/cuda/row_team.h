@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Teams of threads that share a row: blocks of (lanes, teams) threads, where lanes are 1, or 32 to 1024, a power of
+// two. Device code, and the choice of a team on the host.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "pagefuse/ops/kernels/cuda/launch_kernel.h"
+
+namespace pagefuse::cuda {
+
+inline constexpr int kTeamThreads = 256, kMostLanes = 1024;
+
+// Threads for rows of n pieces: each has about two. The number of rows does not count, so that what becomes of
+// a row does not depend on it.
+inline int LanesFor(int64_t n) {
+  int lanes = 32;
+  while (lanes < kMostLanes && lanes * 2 < n) lanes *= 2;
+  return lanes;
+}
+
+inline LaunchShape TeamShape(int64_t rows, int lanes) {
+  const int teams = std::max(kTeamThreads / lanes, 1);
+  return {.grid = static_cast<unsigned>(CeilDiv(rows, teams)),
+          .block = dim3(static_cast<unsigned>(lanes), static_cast<unsigned>(teams))};
+}
+
+#ifdef __CUDACC__
+
+// The row of this thread's team. All threads of a block stay, with or without a row.
+__device__ inline int64_t TeamRow() { return int64_t{blockIdx.x} * blockDim.y + threadIdx.y; }
+
+// f over the team's values, in the same order in every lane and every run. All threads of the block call it.
+template <typename T, typename F>
+__device__ T OverTeam(T value, const F& f) {
+  constexpr int kWarp = 32;
+  if (blockDim.x < kWarp) return value;
+  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+    value = f(value, __shfl_xor_sync(0xFFFFFFFFu, value, distance));
+  }
+  if (blockDim.x == kWarp) return value;
+  __shared__ T parts[kMostLanes / kWarp];
+  const unsigned warps = blockDim.x / kWarp;
+  T* own = parts + threadIdx.y * warps;
+  __syncthreads();  // what was there is read
+  if (threadIdx.x % kWarp == 0) own[threadIdx.x / kWarp] = value;
+  __syncthreads();
+  value = own[0];
+  for (unsigned i = 1; i < warps; ++i) value = f(value, own[i]);
+  return value;
+}
+
+template <typename T>
+__device__ T SumOverTeam(T value) {
+  return OverTeam(value, [](T a, T b) { return a + b; });
+}
+
+#endif  // __CUDACC__
+
+}  // namespace pagefuse::cuda

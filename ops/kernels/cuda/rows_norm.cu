@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pagefuse/ops/kernels/cuda/element.h"
+#include "pagefuse/ops/kernels/cuda/launch_kernel.h"
+#include "pagefuse/ops/kernels/cuda/ptx.h"
+#include "pagefuse/ops/kernels/cuda/row_team.h"
+#include "pagefuse/ops/kernels/cuda/rows.h"
+
+namespace pagefuse::cuda {
+namespace {
+
+// Pieces of a row that a thread keeps in registers; those behind are read again.
+constexpr int kKept = 4;
+
+template <typename T, int kVector>
+__device__ Vector<float, kVector> LoadFloats(const void* data, int64_t piece) {
+  const auto elements = static_cast<const Vector<T, kVector>*>(data)[piece];
+  Vector<float, kVector> floats;
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) floats.at[i] = ToFloat(elements.at[i]);
+  return floats;
+}
+
+template <typename T, int kVector>
+__device__ void StoreFloats(const Vector<float, kVector>& floats, void* data, int64_t piece) {
+  Vector<T, kVector> elements;
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) elements.at[i] = FromFloat<T>(floats.at[i]);
+  static_cast<Vector<T, kVector>*>(data)[piece] = elements;
+}
+
+template <int kVector>
+__device__ void AddTo(Vector<float, kVector>& sum, const Vector<float, kVector>& more) {
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) sum.at[i] += more.at[i];
+}
+
+// A row in pieces of kVector elements, of which each lane has every blockDim.x-th.
+template <typename T, typename S, int kVector>
+struct NormRow {
+  using Floats = Vector<float, kVector>;
+  const NormParams& p;
+  int64_t row, pieces;
+  Floats kept[kKept];
+
+  // What is normalised.
+  __device__ Floats Read(int64_t piece) const {
+    Floats sum = LoadFloats<T, kVector>(p.x, row * pieces + piece);
+    if (p.skip != nullptr) {
+      AddTo(sum, LoadFloats<T, kVector>(p.skip, row % p.skip_rows * pieces + piece));
+    }
+    if (p.bias != nullptr) AddTo(sum, LoadFloats<T, kVector>(p.bias, piece));
+    return sum;
+  }
+
+  // f(piece, its floats) for each of this lane's.
+  template <typename F>
+  __device__ void ForEach(const F& f) const {
+    int64_t piece = threadIdx.x;
+#pragma unroll
+    for (int k = 0; k < kKept; ++k, piece += blockDim.x) {
+      if (piece < pieces) f(piece, kept[k]);
+    }
+    for (; piece < pieces; piece += blockDim.x) f(piece, Read(piece));
+  }
+
+  __device__ void Keep() {
+    int64_t piece = threadIdx.x;
+#pragma unroll
+    for (int k = 0; k < kKept; ++k, piece += blockDim.x) {
+      if (piece < pieces) kept[k] = Read(piece);
+    }
+    if (p.sum == nullptr) return;
+    ForEach(
+        [&](int64_t at, const Floats& x) { StoreFloats<T, kVector>(x, p.sum, row * pieces + at); });
+  }
+
+  // What elements are taken from before their mean is: differences of numbers that lie close together are
+  // exact, where a mean that is rounded is not.
+  __device__ float Pivot() const { return p.centred && pieces > 0 ? Read(0).at[0] : 0.0f; }
+
+  // The lane's share of the sum of (x - pivot - mean)^power, power 1 or 2.
+  __device__ float Moment(float pivot, float mean, bool squared) const {
+    float sum = 0;
+    ForEach([&](int64_t, const Floats& x) {
+#pragma unroll
+      for (int i = 0; i < kVector; ++i) {
+        const float d = x.at[i] - pivot - mean;
+        sum += squared ? d * d : d;
+      }
+    });
+    return sum;
+  }
+
+  __device__ void Write(float pivot, float mean, float inverse) const {
+    const float one = p.one_scale ? ToFloat(*static_cast<const S*>(p.scale)) : 0.0f;
+    ForEach([&](int64_t piece, const Floats& x) {
+      Floats scale, y;
+      if (p.one_scale) {
+#pragma unroll
+        for (int i = 0; i < kVector; ++i) scale.at[i] = one;
+      } else {
+        scale = LoadFloats<S, kVector>(p.scale, piece);
+      }
+#pragma unroll
+      for (int i = 0; i < kVector; ++i) {
+        y.at[i] = (x.at[i] - pivot - mean) * inverse * scale.at[i];
+      }
+      if (p.shift != nullptr) AddTo(y, LoadFloats<S, kVector>(p.shift, piece));
+      StoreFloats<S, kVector>(y, p.y, row * pieces + piece);
+    });
+  }
+};
+
+template <typename T, typename S, int kVector>
+__global__ void __launch_bounds__(kMostLanes) NormKernel(const __grid_constant__ NormParams p) {
+  ptx::LetNextKernelBegin();
+  ptx::WaitForKernelBefore();
+  // A team behind the last row has no pieces.
+  const bool has_row = TeamRow() < p.rows;
+  NormRow<T, S, kVector> row{p, TeamRow(), has_row ? p.n / kVector : 0, {}};
+  row.Keep();
+  const auto n = static_cast<float>(p.n);
+  const float pivot = row.Pivot();
+  const float mean = p.centred ? SumOverTeam(row.Moment(pivot, 0.0f, false)) / n : 0.0f;
+  const float square = SumOverTeam(row.Moment(pivot, mean, true)) / n;
+  const float inverse = 1.0f / sqrtf(square + p.epsilon);
+  if (!has_row) return;
+  row.Write(pivot, mean, inverse);
+  if (threadIdx.x != 0) return;
+  if (p.mean != nullptr) p.mean[row.row] = pivot + mean;
+  if (p.inverse != nullptr) p.inverse[row.row] = inverse;
+}
+
+bool SuitsVectors(const NormParams& params) {
+  constexpr int64_t kBytes = 16;  // of the widest piece
+  if (params.n % 4 != 0) return false;
+  for (const void* data :
+       {params.x, params.skip, params.bias, params.scale, params.shift,
+        static_cast<const void*>(params.y), static_cast<const void*>(params.sum)}) {
+    const bool alone = data == params.scale && params.one_scale;
+    if (!alone && !IsAligned(data, kBytes)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Error LaunchNorm(const NormParams& params, Stream stream) {
+  if (params.rows == 0 || params.n == 0) return 0;
+  return ForFloatType(params.type, [&]<typename T>() -> Error {
+    const auto launch = [&]<typename S>() -> Error {
+      const bool vectors = SuitsVectors(params);
+      const int lanes = LanesFor(vectors ? params.n / 4 : params.n);
+      const LaunchShape shape = TeamShape(params.rows, lanes);
+      return vectors ? Launch(NormKernel<T, S, 4>, shape, stream, params)
+                     : Launch(NormKernel<T, S, 1>, shape, stream, params);
+    };
+    if (params.scale_type == params.type) return launch.template operator()<T>();
+    return kTooLarge;
+  });
+}
+
+}  // namespace pagefuse::cuda

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an executor knows of runs whose inputs have certain shapes, so that the next one infers nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <vector>
+
+#include "pagefuse/ir/tensor/tensor.h"
+#include "pagefuse/runtime/execution_plan.h"
+#include "pagefuse/runtime/step_call.h"
+
+namespace pagefuse {
+
+struct ShapePlan {
+  // Of the inputs, in order: what tells two plans apart.
+  struct Form {
+    DataType dtype = DataType::kUndefined;
+    std::vector<int64_t> dims;
+    int64_t block_stride = 0;
+    bool operator==(const Form&) const = default;
+  };
+
+  explicit ShapePlan(const ExecutionPlan& plan);
+
+  std::vector<Form> inputs;
+  RunValues values;
+  std::vector<StepCall> calls;  // by step
+};
+
+// The plans of the last shapes: steps of a decoder come with the same numbers of tokens and sequences again and again, by
+// turns with pieces of prompts. Not thread-safe.
+class ShapePlans {
+ public:
+  explicit ShapePlans(size_t most) : most_(most) {}
+
+  // The plan for these inputs, which are those of the graph in order; a new one takes the place of the one that was not asked
+  // for longest. Valid until the next call.
+  ShapePlan& Find(const ExecutionPlan& plan, const std::vector<Tensor>& inputs);
+  size_t size() const { return plans_.size(); }
+
+ private:
+  size_t most_;
+  std::list<ShapePlan> plans_;  // the last one first
+};
+
+}  // namespace pagefuse

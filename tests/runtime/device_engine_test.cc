@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine over a device whose memory the host cannot read: the same bits as on the host, through all that requests do.
+#include <map>
+#include <memory>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "fake_context.h"
+#include "must.h"
+#include "tiny_decoder.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "pagefuse/runtime/engine.h"
+
+namespace pagefuse {
+namespace {
+
+using pagefuse::testing::FakeContext;
+
+// Prompts that begin alike, are drawn or not, branch, and keep logits.
+Request RandomRequest(std::mt19937& random) {
+  Request request;
+  const auto length = static_cast<int64_t>(1 + random() % 30);
+  const auto like = static_cast<int64_t>(random() % 4);
+  for (int64_t t = 0; t < length; ++t) {
+    const int64_t token = t < 9 ? 3 * t + like : static_cast<int64_t>(random());
+    request.prompt.push_back(token % kTinyVocabulary);
+  }
+  request.max_new_tokens = static_cast<int64_t>(1 + random() % 16);
+  request.samples = random() % 5 == 0 ? static_cast<int64_t>(2 + random() % 2) : 1;
+  request.keep_logits = random() % 3 == 0;
+  request.sampling.seed = random();
+  if (random() % 2 == 0) request.sampling.temperature = 0.8f;
+  return request;
+}
+
+struct Case {
+  const char* kv_cache;
+  int64_t window;
+  bool bf16_weights;
+};
+
+std::unique_ptr<Engine> Make(const Case& of, std::shared_ptr<DeviceContext> device) {
+  EngineOptions options{.kv_cache = of.kv_cache,
+                        .block_size = 4,
+                        .max_tokens_per_step = 24,
+                        .max_sequences = 6,
+                        .cache_tokens = 96};
+  options.session.device = std::move(device);
+  if (of.bf16_weights) UseWeights(Must(FindWeightFormat("bf16")), options.session);
+  return Must(Engine::Create(TinyDecoder(of.window), options));
+}
+
+// What requests that nobody cancelled were answered, by request and sample.
+struct Answer {
+  std::vector<int64_t> tokens;
+  std::vector<std::vector<float>> logits;
+  bool operator==(const Answer&) const = default;
+};
+using Answers = std::map<std::pair<size_t, int64_t>, Answer>;
+
+// So many steps, with requests that come and go between them.
+Answers RunSteps(Engine& engine, uint32_t seed, int64_t steps) {
+  std::mt19937 random(seed);
+  Answers answers;
+  std::vector<RequestId> requests;
+  for (int64_t step = 0; step < steps; ++step) {
+    if (random() % 4 == 0) {
+      const auto keep = [&, i = requests.size()](int64_t sample, Completion completion) {
+        if (completion.finish == FinishReason::kCancelled) return;
+        Must(completion.error);
+        answers[{i, sample}] = {std::move(completion.tokens), std::move(completion.logits)};
+      };
+      requests.push_back(Must(engine.Submit(RandomRequest(random), {.on_done = keep})));
+    }
+    if (!requests.empty() && random() % 60 == 0) engine.Cancel(requests.back());
+    engine.Step();
+  }
+  while (engine.Step().tokens > 0) {
+  }
+  return answers;
+}
+
+TEST(DeviceEngine, RandomStepsHaveTheBitsOfTheHost) {
+  const OpRegistry registry = pagefuse::testing::WithFakeKernels();
+  const Case cases[] = {{"none", 0, true},
+                        {"none", 6, false},
+                        {"int8_per_token_head", 0, true},
+                        {"int4_per_token_head", 6, true}};
+  for (const Case& of : cases) {
+    SCOPED_TRACE(of.kv_cache);
+    const Answers host = RunSteps(*Make(of, nullptr), 11, 2500);
+    const ScopedOpRegistry scope(registry);
+    const auto context = std::make_shared<FakeContext>();
+    const auto engine = Make(of, context);
+    EXPECT_GT(context->memory().used(), 0u);
+    const Answers device = RunSteps(*engine, 11, 2500);
+    EXPECT_GT(host.size(), 300u);
+    // What was cancelled in one of them only is a matter of time.
+    int64_t compared = 0;
+    for (const auto& [which, answer] : device) {
+      const auto found = host.find(which);
+      if (found == host.end()) continue;
+      EXPECT_EQ(answer, found->second) << which.first;
+      ++compared;
+    }
+    EXPECT_GT(compared, 300);
+  }
+}
+
+}  // namespace
+}  // namespace pagefuse
