@@ -7,8 +7,8 @@
 //   B [16, 8]   b0: rows 2t, column g; b1: rows 2t + 8, column g
 //   C [16, 8]   c0, c1: row g, columns 2t, 2t + 1; c2, c3: row g + 8
 //
-//   scores  S [heads, keys] = Q K^T:    A = rows of queries, B = eight keys
-//   values  O^T [channels, heads] = V^T P^T:  A = channels of two keys a register, B = weights, which S's C already is
+//   scores  S^T [keys, heads] = K Q^T:        A = the page's 16 keys, B = queries of eight heads
+//   values  O^T [channels, heads] = V^T P^T:  A = channels of two keys a register, B = weights, S^T's C transposed by movmatrix
 #pragma once
 
 #include <cstdint>
@@ -38,10 +38,10 @@ struct PageLayout {
   }
 
   // Scores. Lane (g, t) loads pieces 2t and 2t + 1 of each span of keys g and g + 8; a piece makes piece() / 4 steps of 16 channels, of which
-  // this lane feeds four: b0 the first two, b1 the others.
+  // this lane feeds four: a0 the first two of key g, a1 those of key g + 8, a2 and a3 the others.
   constexpr int steps() const { return head_size / 16; }
   constexpr int steps_of_piece() const { return piece() / 4; }
-  // The first of these four channels: what A's lanes of the same t have to feed too.
+  // The first of these four channels: what B's lanes of the same t have to feed too.
   constexpr int ScoreChannel(int t, int step) const {
     const int steps_of_span = 2 * steps_of_piece();
     const int in_span = step % steps_of_span;

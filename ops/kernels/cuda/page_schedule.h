@@ -29,7 +29,7 @@ constexpr PageRange PagesOf(KeyInterval keys, int page_size) {
   return {first, static_cast<int>((keys.end - 1) / page_size) - first + 1};
 }
 
-// A view of how many pages the sequences have.
+// A view of how many pages the sequences have. total() * ctas is below 2^32.
 struct PageSchedule {
   const int32_t* starts = nullptr;  // [sequences + 1]: pages of the sequences before
   int sequences = 0;
@@ -39,15 +39,18 @@ struct PageSchedule {
   constexpr int pages() const { return starts[sequences]; }
   constexpr int total() const { return pages() * chunks; }
   // Entries [First(cta), First(cta + 1)) of the list are the CTA's.
-  constexpr int First(int cta) const { return static_cast<int>(int64_t{total()} * cta / ctas); }
+  constexpr int First(int cta) const {
+    return static_cast<int>(static_cast<uint32_t>(total()) * cta / static_cast<uint32_t>(ctas));
+  }
   // The CTA that has an entry.
   constexpr int CtaOf(int entry) const {
-    return static_cast<int>(((int64_t{entry} + 1) * ctas - 1) / total());
+    return static_cast<int>((static_cast<uint32_t>(entry + 1) * ctas - 1) /
+                            static_cast<uint32_t>(total()));
   }
   // The sequence and chunk of an entry as one number: chunk * sequences + sequence.
   constexpr int OwnerOf(int entry) const {
-    const int chunk = entry / pages();
-    const int page = entry % pages();
+    const int chunk = chunks == 1 ? 0 : entry / pages();
+    const int page = entry - chunk * pages();
     int low = 0, high = sequences;  // starts[low] <= page < starts[high]
     while (high - low > 1) {
       const int middle = (low + high) / 2;
@@ -60,9 +63,11 @@ struct PageSchedule {
     return chunk * sequences + low;
   }
   constexpr int FirstEntryOf(int owner) const {
+    if (chunks == 1) return starts[owner];
     return owner / sequences * pages() + starts[owner % sequences];
   }
   constexpr int EndOf(int owner) const {
+    if (chunks == 1) return starts[owner + 1];
     return owner / sequences * pages() + starts[owner % sequences + 1];
   }
   // Where a piece's result goes: pieces in the order of the list have ascending numbers, as either the owner or the CTA is a later one.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The launch of a decode: queries rotated where keys are, pages, the join.
+// The launch of a decode: pages, the join.
 #include <cuda_runtime.h>
 
 #include "pagefuse/ops/kernels/cuda/paged_decode.h"
@@ -39,9 +39,6 @@ int ComputeCapability() {
 Error LaunchPagedDecode(const PagedAttention& p, const DecodePlan& plan, int32_t* starts,
                         Stream stream) {
   if (p.batch.num_tokens == 0 || p.batch.num_heads == 0) return 0;
-  if (p.transforms_query()) {
-    if (const Error error = LaunchQueryTransform(p, stream); error != 0) return error;
-  }
   if (const Error error = LaunchPages(p, plan, starts, stream); error != 0) return error;
   return LaunchDecodeJoin(p, plan, starts, stream);
 }

@@ -28,7 +28,7 @@ struct DecodePlan {
   int phases = 0;      // pages that a CTA computes at a time
   int stages = 0;      // pages in its memory, a multiple of the phases
   int stage_bytes = 0;
-  int query_bytes = 0;  // shared memory for what queries have no registers for
+  int query_bytes = 0;  // shared memory for queries, or what they have no registers for
   int ctas = 0;
 
   constexpr int64_t slots(const AttentionBatch& batch) const {
@@ -51,7 +51,7 @@ inline constexpr int kStageAlignment = 1024;
 // Barriers, and where each sequence's pages begin.
 constexpr int DecodeHeaderBytes(int sequences) {
   constexpr int kBarriers = 2 * 8 * kDecodeStages;
-  const int bytes = kBarriers + 4 * (sequences + 1);
+  const int bytes = kBarriers + 8 * sequences + 4 * (sequences + 1);
   return (bytes + kStageAlignment - 1) / kStageAlignment * kStageAlignment;
 }
 
@@ -73,7 +73,7 @@ DecodePlan PlanDecode(const PagedAttention& p, int capability, int multiprocesso
 // Of the current device.
 int ComputeCapability();
 
-// Of `rotated_query`, `partial_values`, `partial_sums`, and of where sequences' pages begin.
+// Of `partial_values`, `partial_sums`, and of where sequences' pages begin.
 struct DecodeWorkspace {
   int64_t rotated_query = 0, partial_values = 0, partial_sums = 0, starts = 0;
 };

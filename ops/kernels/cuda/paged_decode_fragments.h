@@ -16,7 +16,7 @@ struct DecodeTraits {
   static constexpr bool kIsCoded = format == DecodeFormat::kInt8 || format == DecodeFormat::kE4M3;
   static constexpr int kBytes = kIsCoded ? 1 : 2;
   static constexpr int kWarps = DecodeWarps(format, size, is_exact);
-  static constexpr int kThreads = (kWarps + 1) * kWarp;
+  static constexpr int kThreads = (kWarps + (kWarps == 16 ? 4 : 1)) * kWarp;
   static constexpr PageLayout Layout() { return {kBytes, size, 1}; }
   static constexpr int kSteps = size / 16;
   static constexpr int kParts = DecodeParts(format, is_exact);
@@ -63,12 +63,13 @@ __device__ inline void LoadFour(DataType type, const void* query, int64_t at, fl
   }
 }
 
-// The queries of a KV head as A of its products: rows g of the first part, rows g + 8 of the second; a third one is a product of its own.
+// The queries of a KV head as B of its products, columns g; each part has products of its own.
 template <class Traits>
 struct QueryFragments {
-  uint32_t parts[Traits::kSteps][4];
-  uint32_t third;  // in shared memory: of this lane, [steps] of 32 lanes
-  float factor;    // what products lack
+  static constexpr int kHeld = Traits::kParts > 1 ? 2 : 1;
+  uint32_t parts[kHeld][Traits::kSteps][2];
+  uint32_t third;    // in shared memory: of this lane, [steps] of 32 lanes
+  float factors[2];  // what products of heads 2t and 2t + 1 lack
 
   // Of row `row` of [T, Hq]; zeros where it is negative.
   __device__ void Load(const PagedAttention& p, int64_t row) {
@@ -84,7 +85,7 @@ struct QueryFragments {
     int exponent = 0;
     if constexpr (!Traits::kIsBfloat) exponent = ScaleFor(load);
     const float scale = __uint_as_float(static_cast<uint32_t>(127 + exponent) << 23);
-    factor = __uint_as_float(static_cast<uint32_t>(127 - exponent) << 23);
+    OfColumns(__uint_as_float(static_cast<uint32_t>(127 - exponent) << 23), factors);
 #pragma unroll
     for (int s = 0; s < Traits::kSteps; ++s) {
       float x[4];
@@ -94,14 +95,13 @@ struct QueryFragments {
 #pragma unroll
       for (int pair = 0; pair < 2; ++pair) {
         float a = x[2 * pair], b = x[2 * pair + 1];
-        parts[s][2 * pair] = PackPair<Traits>(a, b);
-        parts[s][2 * pair + 1] = 0;
+        parts[0][s][pair] = PackPair<Traits>(a, b);
         if constexpr (Traits::kParts > 1) {
-          TakePair<Traits>(parts[s][2 * pair], a, b);
-          parts[s][2 * pair + 1] = PackPair<Traits>(a, b);
+          TakePair<Traits>(parts[0][s][pair], a, b);
+          parts[1][s][pair] = PackPair<Traits>(a, b);
         }
         if constexpr (Traits::kParts > 2) {
-          TakePair<Traits>(parts[s][2 * pair + 1], a, b);
+          TakePair<Traits>(parts[1][s][pair], a, b);
           ptx::StoreShared(ThirdAt(s) + 4 * pair, PackPair<Traits>(a, b));
         }
       }
@@ -145,46 +145,45 @@ struct StagedPage {
   uint32_t scale_row_bytes;
 };
 
-// Products of the queries with keys g and g + 8 of a page.
+// Products of keys g and g + 8 of a page with queries 2t and 2t + 1.
 template <class Traits>
 __device__ void Scores(const QueryFragments<Traits>& query, const StagedPage& page,
                        float (&dots)[2][2]) {
   const int g = LaneId() / 4, t = LaneId() % 4;
+  float c[4] = {}, e[4] = {};  // two chains
+  const uint32_t row = page.keys + g * kSpanBytes;
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    float c[4] = {}, e[4] = {};  // two chains
-    const uint32_t row = page.keys + (half * 8 + g) * kSpanBytes;
+  for (int span = 0; span < Traits::Layout().spans(); ++span) {
 #pragma unroll
-    for (int span = 0; span < Traits::Layout().spans(); ++span) {
+    for (int i = 0; i < 2; ++i) {
+      const uint32_t at = row + span * page.span_bytes + ((2 * t + i) ^ g) * 16;
+      const auto upper = ptx::LoadShared<uint4>(at);
+      const auto lower = ptx::LoadShared<uint4>(at + 8 * kSpanBytes);
+      const uint32_t w[4] = {upper.x, upper.y, upper.z, upper.w};
+      const uint32_t v[4] = {lower.x, lower.y, lower.z, lower.w};
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const auto words =
-            ptx::LoadShared<uint4>(row + span * page.span_bytes + ((2 * t + i) ^ g) * 16);
-        const uint32_t w[4] = {words.x, words.y, words.z, words.w};
-#pragma unroll
-        for (int n = 0; n < Traits::Layout().steps_of_piece(); ++n) {
-          const int step = (span * 2 + i) * Traits::Layout().steps_of_piece() + n;
-          uint32_t b0, b1;
-          if constexpr (Traits::kIsCoded) {
-            WidenWord<Traits>(w[n], b0, b1);
-          } else {
-            b0 = w[2 * n], b1 = w[2 * n + 1];
-          }
-          Multiply<Traits>(n % 2 == 0 ? c : e, query.parts[step], b0, b1);
-          if constexpr (Traits::kParts > 2) {
-            const auto pairs = ptx::LoadShared<uint2>(query.ThirdAt(step));
-            const uint32_t third[4] = {pairs.x, 0, pairs.y, 0};
-            Multiply<Traits>(n % 2 == 0 ? e : c, third, b0, b1);
-          }
+      for (int n = 0; n < Traits::Layout().steps_of_piece(); ++n) {
+        const int step = (span * 2 + i) * Traits::Layout().steps_of_piece() + n;
+        uint32_t a[4];
+        if constexpr (Traits::kIsCoded) {
+          WidenWord<Traits>(w[n], a[0], a[2]);
+          WidenWord<Traits>(v[n], a[1], a[3]);
+        } else {
+          a[0] = w[2 * n], a[1] = v[2 * n], a[2] = w[2 * n + 1], a[3] = v[2 * n + 1];
+        }
+        Multiply<Traits>(n % 2 == 0 ? c : e, a, query.parts[0][step][0], query.parts[0][step][1]);
+        if constexpr (Traits::kParts > 1) {
+          Multiply<Traits>(n % 2 == 0 ? e : c, a, query.parts[1][step][0], query.parts[1][step][1]);
+        }
+        if constexpr (Traits::kParts > 2) {
+          const auto pairs = ptx::LoadShared<uint2>(query.ThirdAt(step));
+          Multiply<Traits>(n % 2 == 0 ? c : e, a, pairs.x, pairs.y);
         }
       }
     }
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      dots[half][j] = c[j] + e[j];
-      if constexpr (Traits::kParts > 1) dots[half][j] += c[2 + j] + e[2 + j];
-    }
   }
+#pragma unroll
+  for (int j = 0; j < 2; ++j) dots[0][j] = c[j] + e[j], dots[1][j] = c[2 + j] + e[2 + j];
 }
 
 // Outputs of the warp's heads so far: C of O^T = V^T P^T.
@@ -213,6 +212,7 @@ struct OutputFragments {
     if constexpr (Traits::kExact) Multiply<Traits>(tiles[tile], a, rest[0], rest[1]);
   }
   // Adds weights times values of a page. Rows of keys that nobody sees may hold anything.
+  template <bool kPlain>
   __device__ void AddPage(const StagedPage& page, PageMask mask, const uint32_t (&weights)[2],
                           const uint32_t (&rest)[2]) {
     const int g = LaneId() / 4, t = LaneId() % 4;
@@ -224,7 +224,7 @@ struct OutputFragments {
         const int key = 2 * t + k % 2 + k / 2 * 8;
         rows[k] = ptx::LoadShared<uint4>(page.values + span * page.span_bytes + key * kSpanBytes +
                                          (g ^ key % 8) * 16);
-        if (!mask.all() && !mask.Has(key)) rows[k] = {0, 0, 0, 0};
+        if (!kPlain && !mask.Has(key)) rows[k] = {0, 0, 0, 0};
       }
 #pragma unroll
       for (int j = 0; j < 4; ++j) {

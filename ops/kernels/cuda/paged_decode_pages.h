@@ -25,14 +25,30 @@ struct StageBarriers {
     ptx::FenceBarriers();
   }
 };
-// Where each sequence's pages begin follows them.
-inline constexpr int kStartsOffset = 16 * kDecodeStages;
+// What a CTA knows of the sequences follows them: the keys that the token of each sees, and where its pages begin.
+struct KeySpan {
+  int begin, end;  // empty if end <= begin
 
-// Fills starts [sequences + 1] in shared memory. For all threads of the CTA.
-__device__ inline void CountPages(const AttentionBatch& batch, int32_t* starts) {
+  __device__ int first_page() const { return begin / kPageTokens; }
+};
+struct SequenceTable {
+  KeySpan* keys;    // [sequences]
+  int32_t* starts;  // [sequences + 1]
+
+  __device__ static SequenceTable Of(uint8_t* shared, int sequences) {
+    auto* keys = reinterpret_cast<KeySpan*>(shared + 16 * kDecodeStages);
+    return {keys, reinterpret_cast<int32_t*>(keys + sequences)};
+  }
+};
+
+// Fills the table. For all threads of the CTA.
+__device__ inline void CountPages(const AttentionBatch& batch, SequenceTable table) {
+  int32_t* starts = table.starts;
   const int count = static_cast<int>(batch.num_sequences);
   for (int b = static_cast<int>(threadIdx.x); b < count; b += static_cast<int>(blockDim.x)) {
-    starts[b + 1] = PagesOf(KeysOfToken(batch, b), kPageTokens).count;
+    const KeyInterval keys = KeysOfToken(batch, b);
+    table.keys[b] = {static_cast<int>(keys.begin), static_cast<int>(keys.end)};
+    starts[b + 1] = PagesOf(keys, kPageTokens).count;
   }
   if (threadIdx.x == 0) starts[0] = 0;
   __syncthreads();
@@ -57,29 +73,32 @@ struct ListedPage {
   int block = 0, chunk = 0;
 };
 __device__ inline ListedPage FindPage(const AttentionBatch& batch, const PageSchedule& schedule,
-                                      int entry) {
+                                      const KeySpan* keys, int entry) {
   const int owner = schedule.OwnerOf(entry);
-  const int b = owner % schedule.sequences;
-  const int page =
-      PagesOf(KeysOfToken(batch, b), kPageTokens).first + entry - schedule.FirstEntryOf(owner);
+  const int chunk = schedule.chunks == 1 ? 0 : owner / schedule.sequences;
+  const int b = owner - chunk * schedule.sequences;
+  const int page = keys[b].first_page() + entry - schedule.FirstEntryOf(owner);
   const int block = batch.block_table[b * batch.table_columns + page];
   const bool exists = block >= 0 && block < batch.num_blocks;  // the host checked
-  return {exists ? block : 0, owner / schedule.sequences};
+  return {exists ? block : 0, chunk};
 }
 
 // What one warp does: for each of the CTA's pages `copy(page, stage)`, by one lane, as soon as the stage is empty.
 template <class Copy>
-__device__ void LoadPages(const AttentionBatch& batch, const PageSchedule& schedule, int stages,
-                          StageBarriers barriers, Copy copy) {
+__device__ void LoadPages(const AttentionBatch& batch, const PageSchedule& schedule,
+                          const KeySpan* keys, int stages, StageBarriers barriers, Copy copy) {
   const int cta = static_cast<int>(blockIdx.x);
   const int first = schedule.First(cta);
   const int count = schedule.First(cta + 1) - first;
-  ListedPage listed;
+  ListedPage listed, following;
+  if (LaneId() < count) following = FindPage(batch, schedule, keys, first + LaneId());
   int stage = 0;
   uint32_t parity = 1;  // nobody has to empty a stage that was never filled
   for (int i = 0; i < count; ++i) {
-    if (i % kWarp == 0 && i + LaneId() < count) {
-      listed = FindPage(batch, schedule, first + i + LaneId());
+    if (i % kWarp == 0) {
+      listed = following;
+      const int next = i + kWarp + LaneId();
+      if (next < count) following = FindPage(batch, schedule, keys, first + next);
     }
     const ListedPage page = {__shfl_sync(kAllLanes, listed.block, i % kWarp),
                              __shfl_sync(kAllLanes, listed.chunk, i % kWarp)};
@@ -99,20 +118,19 @@ struct Piece {
   int keys_begin,
       keys_end;  // that the sequence's token sees, from the CTA's first page on as if all its pages were the sequence's
 };
-__device__ inline Piece PieceAt(const AttentionBatch& batch, const PageSchedule& schedule,
-                                int begin) {
+__device__ inline Piece PieceAt(const PageSchedule& schedule, const KeySpan* spans, int begin) {
   const int cta = static_cast<int>(blockIdx.x);
   const int first = schedule.First(cta);
   Piece piece;
   piece.owner = schedule.OwnerOf(first + begin);
-  piece.b = piece.owner % schedule.sequences;
-  piece.chunk = piece.owner / schedule.sequences;
+  piece.chunk = schedule.chunks == 1 ? 0 : piece.owner / schedule.sequences;
+  piece.b = piece.owner - piece.chunk * schedule.sequences;
   piece.end = min(schedule.First(cta + 1), schedule.EndOf(piece.owner)) - first;
-  const KeyInterval keys = KeysOfToken(batch, piece.b);
+  const KeySpan keys = spans[piece.b];
   // The sequence's page that the CTA's first one would be.
-  const int page = PagesOf(keys, kPageTokens).first + first - schedule.FirstEntryOf(piece.owner);
-  piece.keys_begin = static_cast<int>(keys.begin) - page * kPageTokens;
-  piece.keys_end = static_cast<int>(keys.end) - page * kPageTokens;
+  const int page = keys.first_page() + first - schedule.FirstEntryOf(piece.owner);
+  piece.keys_begin = keys.begin - page * kPageTokens;
+  piece.keys_end = keys.end - page * kPageTokens;
   return piece;
 }
 

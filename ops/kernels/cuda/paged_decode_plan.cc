@@ -113,6 +113,7 @@ bool CutSlots(const PagedAttention& p, DecodePlan& plan) {
   plan.chunks = 1;
   plan.phases = plan.warps / heads;
   plan.stage_bytes = kPageTokens * heads * slot;
+  plan.query_bytes = (static_cast<int>(batch.num_heads) * (2 * 128 + 4) + 127) / 128 * 128;
   // Around the table there may be no room for one stage more.
   return PlaceStages(batch, kDecodeShared - kTable - plan.stage_bytes - kStageAlignment, plan);
 }
@@ -127,7 +128,7 @@ DecodePlan PlanDecode(const PagedAttention& p, int capability, int multiprocesso
   if (plan.format == DecodeFormat::kNone) return {};
   const bool fits = plan.format == DecodeFormat::kTurboQuant ? CutSlots(p, plan) : CutRows(p, plan);
   if (!fits) return {};
-  constexpr int64_t kMostPages = int64_t{1} << 30;
+  constexpr int64_t kMostPages = int64_t{1} << 22;
   const int64_t pages = p.batch.num_sequences * p.batch.table_columns * plan.chunks;
   if (pages > kMostPages) return {};
   plan.ctas = static_cast<int>(std::clamp<int64_t>(pages, 1, multiprocessors));
@@ -135,9 +136,7 @@ DecodePlan PlanDecode(const PagedAttention& p, int capability, int multiprocesso
 }
 
 DecodeWorkspace DecodeWorkspaceOf(const PagedAttention& p, const DecodePlan& plan) {
-  const int64_t rows = p.batch.num_tokens * p.batch.num_heads;
   DecodeWorkspace work;
-  if (p.transforms_query()) work.rotated_query = rows * p.batch.head_size;
   work.partial_values = plan.partials(p.batch) * p.batch.head_size;
   work.partial_sums = plan.partials(p.batch) * 2;
   work.starts = p.batch.num_sequences + 1;

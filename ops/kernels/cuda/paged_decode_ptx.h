@@ -44,6 +44,18 @@ __device__ inline void MultiplyHalves8(float (&c)[4], uint32_t a0, uint32_t a1, 
       : "r"(a0), "r"(a1), "r"(b));
 }
 
+// Of eight rows of eight 16-bit elements, lane (g, t) with elements 2t and 2t + 1 of row g, the columns in the same way.
+__device__ inline uint32_t Transpose(uint32_t pair) {
+  uint32_t result;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(pair));
+  return result;
+}
+__device__ inline uint32_t SquareHalves(uint32_t pair) {
+  uint32_t result;
+  asm("mul.f16x2 %0, %1, %1;" : "=r"(result) : "r"(pair));
+  return result;
+}
+
 // Registers go from warp groups that load to those that compute, 16 warps beside four: in builds for the very architecture that can.
 template <bool takes>
 __device__ void MoveRegisters() {

@@ -24,62 +24,56 @@ struct DecodeFactors {
   }
 };
 
-// One page: scores, weights, values.
-template <class Traits>
+// One page: scores, weights, values. kPlain: all its keys are seen, and scores have no cap.
+template <class Traits, bool kPlain>
 __device__ void AttendPage(const QueryFragments<Traits>& query, const StagedPage& page,
                            PageMask mask, const DecodeFactors& factors, DecodeSoftmax& softmax,
                            OutputFragments<Traits>& output) {
-  const int t = LaneId() % 4;
-  float dots[2][2];
-  Scores(query, page, dots);
-  const bool row_scales = Traits::kIsCoded && page.key_scales != 0;
-  float scores[2][2], weighed[2][2];  // without and with the value's scale
+  constexpr float kLeastScale = 0x1p-60f;  // a scale may be 0
+  const int g = LaneId() / 4;
+  float scores[2][2];
+  Scores(query, page, scores);
+  const bool row_scales = Traits::kFormat == DecodeFormat::kInt8 ||
+                          (Traits::kFormat == DecodeFormat::kE4M3 && page.key_scales != 0);
+  float scales[2] = {1, 1};  // of values
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
+    float key_scale = 1;
+    if (row_scales) {
+      const uint32_t at = (half * 8 + g) * page.scale_row_bytes;
+      key_scale = ptx::LoadShared<float>(page.key_scales + at);
+      scales[half] = fmaxf(ptx::LoadShared<float>(page.value_scales + at), kLeastScale);
+    }
+    const bool seen = kPlain || mask.Has(half * 8 + g);
+    if (!seen) scales[half] = 1;
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-      const int key = half * 8 + 2 * t + j;
-      float factor = factors.score * query.factor;
-      if (row_scales) {
-        factor *= ptx::LoadShared<float>(page.key_scales + key * page.scale_row_bytes);
+      scores[half][j] *= row_scales ? key_scale * query.factors[j] : query.factors[j];
+      if constexpr (!kPlain) {
+        scores[half][j] = seen ? CapInLog2(scores[half][j], factors.softcap) : -INFINITY;
       }
-      scores[half][j] = ScoreInLog2(dots[half][j], factor, factors.softcap);
-      weighed[half][j] = scores[half][j];
-      if (row_scales) {
-        weighed[half][j] +=
-            ptx::Log2(ptx::LoadShared<float>(page.value_scales + key * page.scale_row_bytes));
-      }
-      if (!mask.all() && !mask.Has(key)) scores[half][j] = weighed[half][j] = -INFINITY;
     }
   }
-  float keep;
-  if (softmax.Raise(weighed, keep)) {
-    float of_columns[2];
-    OfColumns(keep, of_columns);
-    output.Scale(of_columns);
-  }
-  uint32_t weights[2], rest[2] = {};
+  float weights[2][2], weighed[2][2], keep[2];
+  if (softmax.Weigh(scores, scales, weights, weighed, keep)) output.Scale(keep);
+  uint32_t pairs[2], rest[2] = {};
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    float w[2];
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      w[j] = ptx::Exp2(weighed[half][j] - softmax.reference);
-      softmax.sum += row_scales ? ptx::Exp2(scores[half][j] - softmax.reference) : w[j];
-    }
-    weights[half] = PackPair<Traits>(w[0], w[1]);
+    float* w = weighed[half];
+    const uint32_t pair = PackPair<Traits>(w[0], w[1]);
+    pairs[half] = ptx::Transpose(pair);
     if constexpr (Traits::kExact) {
-      TakePair<Traits>(weights[half], w[0], w[1]);
-      rest[half] = PackPair<Traits>(w[0], w[1]);
+      TakePair<Traits>(pair, w[0], w[1]);
+      rest[half] = ptx::Transpose(PackPair<Traits>(w[0], w[1]));
     }
   }
-  output.AddPage(page, mask, weights, rest);
+  output.template AddPage<kPlain>(page, mask, pairs, rest);
 }
 
 // What a warp of the CTA computes: one head of the pages of its phase.
 template <class Traits>
 __device__ void AttendPages(const PagedAttention& p, const DecodePlan& plan,
-                            const PageSchedule& schedule, uint32_t queries,
+                            const PageSchedule& schedule, const KeySpan* keys, uint32_t queries,
                             StageBarriers barriers) {
   const uint32_t stages = queries + plan.query_bytes;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -93,13 +87,14 @@ __device__ void AttendPages(const PagedAttention& p, const DecodePlan& plan,
   StageReader reader = {barriers, plan.stages, plan.phases, phase};
   int next = phase;
   for (int begin = 0; begin < count;) {
-    const Piece piece = PieceAt(p.batch, schedule, begin);
+    const Piece piece = PieceAt(schedule, keys, begin);
     const int kv_head = piece.chunk * plan.heads + head;
     const int g = LaneId() / 4;
     QueryFragments<Traits> query;
     query.third = queries + (warp * Traits::kSteps * kWarp + LaneId()) * kThirdPartBytes;
     const int64_t row = p.batch.first_token(piece.b) * p.batch.num_heads + kv_head * group + g;
     query.Load(p, g < group ? row : -1);
+    for (float& factor : query.factors) factor *= factors.score * kLog2E;
     DecodeSoftmax softmax;
     OutputFragments<Traits> output;
     output.Clear();
@@ -114,7 +109,11 @@ __device__ void AttendPages(const PagedAttention& p, const DecodePlan& plan,
       page.key_scales = p.keys.scales == nullptr ? 0 : base + 2 * layout.bytes() + 4 * kv_head;
       page.value_scales = page.key_scales + kPageTokens * page.scale_row_bytes;
       const PageMask mask = PageMask::Of(piece, next);
-      AttendPage(query, page, mask, factors, softmax, output);
+      if (factors.softcap <= 0 && mask.all()) {
+        AttendPage<Traits, true>(query, page, mask, factors, softmax, output);
+      } else {
+        AttendPage<Traits, false>(query, page, mask, factors, softmax, output);
+      }
       reader.Release();
     }
     softmax.Join();
@@ -139,25 +138,28 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   const uint32_t base = ptx::SharedAddress(decode_shared);
   const StageBarriers barriers = {base};
   if (threadIdx.x == 0) barriers.Init(plan.stages, plan.heads);
-  auto* starts = reinterpret_cast<int32_t*>(decode_shared + kStartsOffset);
-  CountPages(p.batch, starts);
+  const SequenceTable table = SequenceTable::Of(decode_shared, sequences);
+  CountPages(p.batch, table);
   if (blockIdx.x == 0) {
     for (int b = static_cast<int>(threadIdx.x); b <= sequences; b += Traits::kThreads) {
-      starts_out[b] = starts[b];
+      starts_out[b] = table.starts[b];
     }
   }
-  const PageSchedule schedule = {starts, sequences, plan.chunks, plan.ctas};
+  const PageSchedule schedule = {table.starts, sequences, plan.chunks, plan.ctas};
   if (schedule.total() == 0) return;
   const uint32_t queries = base + DecodeHeaderBytes(sequences);
   const uint32_t stages = queries + plan.query_bytes;
   if (static_cast<int>(threadIdx.x) < Traits::kWarps * kWarp) {
-    AttendPages<Traits>(p, plan, schedule, queries, barriers);
+    if constexpr (Traits::kWarps == 16) ptx::MoveRegisters<true>();
+    AttendPages<Traits>(p, plan, schedule, table.keys, queries, barriers);
     return;
   }
+  if constexpr (Traits::kWarps == 16) ptx::MoveRegisters<false>();
+  if (static_cast<int>(threadIdx.x) >= (Traits::kWarps + 1) * kWarp) return;
   const PageLayout layout = {Traits::kBytes, Traits::kHeadSize, plan.heads};
   const int scale_bytes =
       p.keys.scales == nullptr ? 0 : 4 * kPageTokens * static_cast<int>(p.batch.num_kv_heads);
-  LoadPages(p.batch, schedule, plan.stages, barriers, [&](ListedPage page, int stage) {
+  LoadPages(p.batch, schedule, table.keys, plan.stages, barriers, [&](ListedPage page, int stage) {
     const uint32_t to = stages + stage * plan.stage_bytes;
     const uint32_t full = barriers.full(stage);
     ptx::ArriveAndExpect(full, 2 * (layout.bytes() + scale_bytes));

@@ -37,12 +37,13 @@ __device__ inline uint32_t Keep(uint32_t x) {
 
 // Stages before the table and behind it.
 struct StagePlaces {
-  uint32_t first, table;
+  uint32_t queries, first, table;
   int before, bytes;
 
-  __device__ static StagePlaces Of(uint32_t base, int sequences, int stage_bytes) {
+  __device__ static StagePlaces Of(uint32_t base, int sequences, int query_bytes, int stage_bytes) {
     StagePlaces places;
-    places.first = base + DecodeHeaderBytes(sequences);
+    places.queries = base + DecodeHeaderBytes(sequences);
+    places.first = places.queries + query_bytes;
     places.table = (places.first + kTableBytes - 1) / kTableBytes * kTableBytes;
     places.before = static_cast<int>(places.table - places.first) / stage_bytes;
     places.bytes = stage_bytes;
@@ -58,7 +59,7 @@ struct StagePlaces {
 struct LanePlaces {
   uint32_t token;  // bytes of a token
   uint32_t keys, last_key, last_key_selector;
-  uint32_t fields;  // of the slot of key 2t
+  uint32_t fields;  // of the slot of key g
   uint32_t values, last_value, last_value_selector;
   NibbleRow key_row, value_row;
 
@@ -70,8 +71,8 @@ struct LanePlaces {
     at.value_row.odd = (slot + kValueOffset) % 4 != 0;
     at.token = heads * slot_bytes;
     at.keys = Keep(g * at.token + slot + (at.key_row.odd ? 2 : 0) + 4 * t);
-    at.fields = Keep(2 * t * at.token + slot);
-    at.values = Keep(at.fields + kValueOffset + (at.value_row.odd ? 2 : 0) + 4 * g);
+    at.fields = Keep(g * at.token + slot);
+    at.values = Keep(2 * t * at.token + slot + kValueOffset + (at.value_row.odd ? 2 : 0) + 4 * g);
     // The last word of an odd row is joined of two.
     const bool joins_key = at.key_row.odd && t == 3, joins_value = at.value_row.odd && g == 7;
     at.last_key = Keep(joins_key ? at.keys - 16 : at.keys + 48);

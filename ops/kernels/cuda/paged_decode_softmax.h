@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The softmax of a warp of a decode kernel: scores of up to eight heads and a page of keys, as C of mma has them. Device code: for .cu files.
+// The softmax of a warp of a decode kernel: scores of a page of keys and up to eight heads, as C of mma has them. Device code: for .cu files.
 #pragma once
 
 #include <cmath>
@@ -11,6 +11,7 @@ namespace pagefuse::cuda {
 inline constexpr float kLog2E = 1.4426950408889634f;
 // Weights are up to 2^this, so that small ones are normal halves too.
 inline constexpr float kWeightHeadroom = 10;
+inline constexpr float kMostWeight = 0x1p15f;
 
 // The power of two that brings the largest element of a row near 2^8: halves hold that and what is 2^-22 of it.
 __device__ inline int HalfExponent(float largest) {
@@ -20,31 +21,67 @@ __device__ inline int HalfExponent(float largest) {
   return max(-100, min(100, kWanted - (biased - 127)));
 }
 
-// Of head lane / 4. Scores are in log2; weights are exp2(score - reference).
-struct DecodeSoftmax {
-  float reference = -INFINITY;
-  float sum = 0;    // of this lane's keys
-  float extra = 0;  // the same of another number a key
+// The largest of a lane's numbers of a page.
+__device__ inline float MaxOfPage(const float (&x)[2][2]) {
+  return fmaxf(fmaxf(x[0][0], x[0][1]), fmaxf(x[1][0], x[1][1]));
+}
 
-  // Takes in scores of this lane's keys: 2t, 2t + 1 of both halves of a page. True if the reference changed; `keep` is what sums shrink to then.
-  __device__ bool Raise(const float (&scores)[2][2], float& keep) {
-    float max = fmaxf(fmaxf(scores[0][0], scores[0][1]), fmaxf(scores[1][0], scores[1][1]));
-    max = fmaxf(max, __shfl_xor_sync(kAllLanes, max, 1));
-    max = fmaxf(max, __shfl_xor_sync(kAllLanes, max, 2));
-    max -= kWeightHeadroom;
-    if (!__any_sync(kAllLanes, max > reference)) return false;
-    max = fmaxf(max, reference);
-    keep = max == -INFINITY ? 0 : ptx::Exp2(reference - max);
-    reference = max;
-    sum *= keep;
-    extra *= keep;
-    return true;
+// Of heads 2t and 2t + 1, by lane (g, t). Scores are in log2; weights are exp2(score - reference).
+struct DecodeSoftmax {
+  float reference[2] = {-INFINITY, -INFINITY};
+  float sum[2] = {};    // of this lane's keys
+  float extra[2] = {};  // the same of another number a key
+
+  // Weights of keys g and g + 8 of a page for both heads, and the same times the values' scales, which are above 0. True if references changed;
+  // `keep` is what sums shrink to then. References rise only where halves could not hold a weight: so no page needs the largest of all lanes.
+  __device__ bool Weigh(const float (&scores)[2][2], const float (&scales)[2],
+                        float (&weights)[2][2], float (&weighed)[2][2], float (&keep)[2]) {
+    Exponentials(scores, scales, weights, weighed);
+    const bool rises = __any_sync(kAllLanes, !(MaxOfPage(weighed) <= kMostWeight));
+    if (rises) {
+      Raise(scores, scales, keep);
+      Exponentials(scores, scales, weights, weighed);
+    }
+#pragma unroll
+    for (int j = 0; j < 2; ++j) sum[j] += weights[0][j] + weights[1][j];
+    return rises;
   }
   // Sums of all keys, when there are no more.
   __device__ void Join() {
-    for (int distance = 1; distance < 4; distance *= 2) {
-      sum += __shfl_xor_sync(kAllLanes, sum, distance);
-      extra += __shfl_xor_sync(kAllLanes, extra, distance);
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      for (int distance = 4; distance < kWarp; distance *= 2) {
+        sum[j] += __shfl_xor_sync(kAllLanes, sum[j], distance);
+        extra[j] += __shfl_xor_sync(kAllLanes, extra[j], distance);
+      }
+    }
+  }
+
+ private:
+  __device__ void Exponentials(const float (&scores)[2][2], const float (&scales)[2],
+                               float (&weights)[2][2], float (&weighed)[2][2]) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        weights[half][j] = ptx::Exp2(scores[half][j] - reference[j]);
+        weighed[half][j] = weights[half][j] * scales[half];
+      }
+    }
+  }
+  __device__ void Raise(const float (&scores)[2][2], const float (&scales)[2], float (&keep)[2]) {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      float max = fmaxf(scores[0][j] + ptx::Log2(scales[0]), scores[1][j] + ptx::Log2(scales[1]));
+#pragma unroll
+      for (int distance = 4; distance < kWarp; distance *= 2) {
+        max = fmaxf(max, __shfl_xor_sync(kAllLanes, max, distance));
+      }
+      max = fmaxf(max - kWeightHeadroom, reference[j]);
+      keep[j] = max == -INFINITY ? 0 : ptx::Exp2(reference[j] - max);
+      reference[j] = max;
+      sum[j] *= keep[j];
+      extra[j] *= keep[j];
     }
   }
 };
@@ -56,10 +93,9 @@ __device__ inline void OfColumns(float of_row, float (&of_columns)[2]) {
   of_columns[1] = __shfl_sync(kAllLanes, of_row, 8 * t + 4);
 }
 
-// A score in log2 from a product and its factor.
-__device__ inline float ScoreInLog2(float dot, float factor, float softcap) {
-  if (softcap > 0) return kLog2E * softcap * tanhf(dot * factor / softcap);
-  return dot * factor * kLog2E;
+// A score in log2 with its cap, if it has one.
+__device__ inline float CapInLog2(float score, float softcap) {
+  return softcap > 0 ? kLog2E * softcap * tanhf(score / (kLog2E * softcap)) : score;
 }
 
 // Where a warp leaves the result of a piece: of each head its sums, and its values.
@@ -72,12 +108,17 @@ __device__ inline PartialResult PartialOf(const PagedAttention& p, const DecodeP
   const int64_t row = (static_cast<int64_t>(slot) * plan.warps + warp) * p.batch.group();
   return {p.partial_sums + row * 2, p.partial_values + row * p.batch.head_size};
 }
-// The reference and the sum of head lane / 4.
+// References and sums of heads 2t and 2t + 1.
 __device__ inline void StoreSums(const PartialResult& to, const DecodeSoftmax& softmax, int group) {
-  const int g = LaneId() / 4;
-  if (LaneId() % 4 != 0 || g >= group) return;
-  to.sums[2 * g] = softmax.reference;
-  to.sums[2 * g + 1] = softmax.sum;
+  const int t = LaneId();
+  if (t >= 4) return;
+#pragma unroll
+  for (int j = 0; j < 2; ++j) {
+    const int head = 2 * t + j;
+    if (head >= group) return;
+    to.sums[2 * head] = softmax.reference[j];
+    to.sums[2 * head + 1] = softmax.sum[j];
+  }
 }
 
 }  // namespace pagefuse::cuda

@@ -16,28 +16,28 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int sequences = static_cast<int>(p.batch.num_sequences);
   const uint32_t base = ptx::SharedAddress(decode_shared);
   const StageBarriers barriers = {base};
-  const auto places = slots::StagePlaces::Of(base, sequences, plan.stage_bytes);
+  const auto places = slots::StagePlaces::Of(base, sequences, plan.query_bytes, plan.stage_bytes);
   if (threadIdx.x == 0) barriers.Init(plan.stages, plan.heads);
   ptx::WaitForKernelBefore();
   ptx::LetNextKernelBegin();
-  slots::FillTable(p.centroids.values(), places.table);
-  auto* starts = reinterpret_cast<int32_t*>(decode_shared + kStartsOffset);
-  CountPages(p.batch, starts);
+  const SequenceTable table = SequenceTable::Of(decode_shared, sequences);
+  CountPages(p.batch, table);
   if (blockIdx.x == 0) {
     for (int b = static_cast<int>(threadIdx.x); b <= sequences; b += kThreads) {
-      starts_out[b] = starts[b];
+      starts_out[b] = table.starts[b];
     }
   }
-  const PageSchedule schedule = {starts, sequences, plan.chunks, plan.ctas};
+  const PageSchedule schedule = {table.starts, sequences, plan.chunks, plan.ctas};
   if (schedule.total() == 0) return;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   if (warp < kWarps) {
     ptx::MoveRegisters<true>();
-    return slots::AttendPages(p, plan, schedule, places, barriers);
+    slots::FillTable(p.centroids.values(), places.table);  // while the first pages come
+    return slots::AttendPages(p, plan, schedule, table.keys, places, barriers);
   }
   ptx::MoveRegisters<false>();
   if (warp > kWarps) return;
-  LoadPages(p.batch, schedule, plan.stages, barriers, [&](ListedPage page, int stage) {
+  LoadPages(p.batch, schedule, table.keys, plan.stages, barriers, [&](ListedPage page, int stage) {
     const uint32_t full = barriers.full(stage);
     ptx::ArriveAndExpect(full, plan.stage_bytes);
     ptx::CopyBulk(places.At(stage), p.keys.At(page.block, 0, 0).data, plan.stage_bytes, full);

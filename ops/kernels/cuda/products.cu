@@ -17,6 +17,7 @@ Error LaunchProduct(const ProductParams& params, Stream stream) {
   for (const int64_t size : params.batch) products *= size;
   if (params.m == 0 || params.n == 0 || products == 0) return 0;
   if (SuitsInt8(params)) return LaunchInt8(params, stream);
+  if (SuitsRowBf16(params)) return LaunchRowBf16(params, stream);
   if (SuitsSmallBf16(params)) return LaunchSmallBf16(params, stream);
   if (SuitsTileBf16(params)) return LaunchTileBf16(params, stream);
   if (SuitsSmallRows(params)) return LaunchSmallRows(params, stream);

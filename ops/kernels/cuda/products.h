@@ -76,6 +76,8 @@ Error LaunchProduct(const ProductParams& params, Stream stream);
 bool SuitsInt8(const ProductParams& params);  // codes under an x that is rounded
 size_t Int8ScratchBytes(const ProductParams& params);
 Error LaunchInt8(const ProductParams& params, Stream stream);
+bool SuitsRowBf16(const ProductParams& params);  // one row, weights of bfloat16 in rows
+Error LaunchRowBf16(const ProductParams& params, Stream stream);
 bool SuitsSmallBf16(const ProductParams& params);  // few rows, weights of bfloat16 in rows
 Error LaunchSmallBf16(const ProductParams& params, Stream stream);
 bool SuitsTileBf16(const ProductParams& params);  // many rows

@@ -13,9 +13,12 @@ bool SuitsPieces(const ProductWeight& w) {
 
 template <typename X>
 Error LaunchOf(const ProductParams& params, Stream stream) {
-  // A long row has more warps, each with more in flight; what is longer still comes in rounds.
+  // A long row has more warps, each with more in flight; what is longer still comes in rounds. Of up to 8 rows
+  // it does so early, as two blocks of 64 registers fit a multiprocessor; of more rows they do not.
   if (params.k <= 5 * 8 * kChunk) return LaunchSmall<X, false, 8, 5>(params, stream);
-  if (params.k <= 7 * 16 * kChunk) return LaunchSmall<X, false, 16, 7>(params, stream);
+  if (params.m <= 8 || params.k <= 7 * 16 * kChunk) {
+    return LaunchSmall<X, false, 16, 7>(params, stream);
+  }
   return LaunchSmall<X, false, 16, 14>(params, stream);
 }
 

@@ -24,6 +24,17 @@ struct SmallCall {
   const Bfloat* weight = nullptr;
   const Bfloat* up = nullptr;
   Epilogue epilogue;
+
+  static SmallCall Of(const ProductParams& params) {
+    return {.n = params.n,
+            .k = params.k,
+            .m = static_cast<int>(params.m),
+            .constant_weights = params.constant_weights,
+            .x = params.x,
+            .weight = static_cast<const Bfloat*>(params.weight.data),
+            .up = static_cast<const Bfloat*>(params.up.data),
+            .epilogue = Epilogue::Of(params)};
+  }
 };
 
 // 8 elements of a row of x as bfloat16, in pairs; zeros for a row that is not there.
@@ -126,14 +137,7 @@ __global__ void __launch_bounds__(kWarps * 32)
 
 template <typename X, bool kGated, int kWarps, int kLoads>
 Error LaunchSmall(const ProductParams& params, Stream stream) {
-  const SmallCall call{.n = params.n,
-                       .k = params.k,
-                       .m = static_cast<int>(params.m),
-                       .constant_weights = params.constant_weights,
-                       .x = params.x,
-                       .weight = static_cast<const Bfloat*>(params.weight.data),
-                       .up = static_cast<const Bfloat*>(params.up.data),
-                       .epilogue = Epilogue::Of(params)};
+  const SmallCall call = SmallCall::Of(params);
   const LaunchShape shape{.grid = static_cast<unsigned>(CeilDiv(params.n, kSmallColumns)),
                           .block = kWarps * 32};
   return params.m > 8

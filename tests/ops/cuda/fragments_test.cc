@@ -82,32 +82,32 @@ TEST_P(PageLayoutTest, ScoresOfAPage) {
   const auto queries = RandomNumbers(kHeads * size, 1);
   const auto keys = RandomNumbers(kPageTokens * size, 2);
   const Page page(layout, keys);
-  for (int half = 0; half < 2; ++half) {
-    Sums scores{};
-    for (int step = 0; step < layout.steps(); ++step) {
-      Fragment<4> a{};
-      Fragment<2> b{};
-      for (int lane = 0; lane < kLanes; ++lane) {
-        const int g = lane / 4, t = lane % 4;
-        const int steps_of_span = 2 * layout.steps_of_piece();
-        const int in_span = step % steps_of_span;
-        const int piece = 2 * t + in_span / layout.steps_of_piece();
-        const int first = in_span % layout.steps_of_piece() * 4;
-        const int channel = layout.ScoreChannel(t, step);
-        for (int i = 0; i < 4; ++i) {
-          b[lane][i / 2][i % 2] = page.At(step / steps_of_span, half * 8 + g, piece, first + i);
-          a[lane][i / 2 * 2][i % 2] = queries[g * size + channel + i];
-        }
-      }
-      Multiply(a, b, scores);
-    }
+  Sums scores{};
+  for (int step = 0; step < layout.steps(); ++step) {
+    Fragment<4> a{};
+    Fragment<2> b{};
     for (int lane = 0; lane < kLanes; ++lane) {
-      for (int j = 0; j < 2; ++j) {
-        const int head = lane / 4, key = half * 8 + 2 * (lane % 4) + j;
-        double dot = 0;
-        for (int d = 0; d < size; ++d) dot += queries[head * size + d] * keys[key * size + d];
-        EXPECT_EQ(scores[lane][j], dot) << "head " << head << ", key " << key;
+      const int g = lane / 4, t = lane % 4;
+      const int steps_of_span = 2 * layout.steps_of_piece();
+      const int in_span = step % steps_of_span;
+      const int piece = 2 * t + in_span / layout.steps_of_piece();
+      const int first = in_span % layout.steps_of_piece() * 4;
+      const int channel = layout.ScoreChannel(t, step);
+      for (int i = 0; i < 4; ++i) {
+        const int span = step / steps_of_span;
+        a[lane][i / 2 * 2][i % 2] = page.At(span, g, piece, first + i);
+        a[lane][i / 2 * 2 + 1][i % 2] = page.At(span, g + 8, piece, first + i);
+        b[lane][i / 2][i % 2] = queries[g * size + channel + i];
       }
+    }
+    Multiply(a, b, scores);
+  }
+  for (int lane = 0; lane < kLanes; ++lane) {
+    for (int i = 0; i < 4; ++i) {
+      const int key = lane / 4 + i / 2 * 8, head = 2 * (lane % 4) + i % 2;
+      double dot = 0;
+      for (int d = 0; d < size; ++d) dot += queries[head * size + d] * keys[key * size + d];
+      EXPECT_EQ(scores[lane][i], dot) << "head " << head << ", key " << key;
     }
   }
 }
