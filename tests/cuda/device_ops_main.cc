@@ -14,10 +14,10 @@ namespace {
 
 int Run(int argc, char** argv) {
   // Tests are listed by the kernels that ops have.
-  OpRegistry::Publish(testing::WithFakeKernels());
+  OpRegistry::Publish(WithFakeKernels());
   ::testing::InitGoogleTest(&argc, argv);
   Settings& settings = TestSettings();
-  settings.device = std::make_shared<testing::FakeContext>();
+  settings.device = std::make_shared<FakeContext>();
   settings.guarded = std::make_shared<GuardedContext>(settings.device);
   settings.random_cases = 20;
   return RUN_ALL_TESTS();

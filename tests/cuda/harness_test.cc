@@ -26,7 +26,7 @@ using ::testing::IsEmpty;
 constexpr std::byte kOther{1};
 
 TEST(GuardedContext, SeesWhatIsWrittenOutsideOfMemory) {
-  GuardedContext device(std::make_shared<testing::FakeContext>());
+  GuardedContext device(std::make_shared<FakeContext>());
   std::byte* data = device.memory().Allocate(100);
   Must(device.CopyToDevice(data + 99, &kOther, 1));
   EXPECT_THAT(device.Broken(), IsEmpty());
@@ -39,7 +39,7 @@ TEST(GuardedContext, SeesWhatIsWrittenOutsideOfMemory) {
 }
 
 TEST(GuardedContext, GivesZerosOrAPattern) {
-  GuardedContext device(std::make_shared<testing::FakeContext>());
+  GuardedContext device(std::make_shared<FakeContext>());
   for (const bool poisons : {false, true}) {
     device.set_poisons(poisons);
     std::byte* data = device.memory().Allocate(3);
@@ -54,14 +54,13 @@ TEST(GuardedContext, GivesZerosOrAPattern) {
 
 class DeviceModelTest : public ::testing::Test {
  protected:
-  DeviceModelTest() : registry_(testing::WithFakeKernels()), scope_(registry_) {}
+  DeviceModelTest() : registry_(WithFakeKernels()), scope_(registry_) {}
 
   // Of the domain of ONNX.
   static std::vector<Tensor> Run(const OpCases& table, const OpCase& op_case, bool on_device) {
     const OpDef& op = *OpRegistry::Global().Find("", table.op(), 28);
     CaseNode call(op, table, op_case);
-    const auto model =
-        Must(DeviceModel::Make(ModelOf(call), std::make_shared<testing::FakeContext>()));
+    const auto model = Must(DeviceModel::Make(ModelOf(call), std::make_shared<FakeContext>()));
     EXPECT_EQ(OnlyPlace(*model).on_device, on_device);
     return Must(model->Run(FeedsOf(call)));
   }
@@ -84,7 +83,7 @@ TEST(PlacesOf, SaysWhyTheHostRunsANode) {
   const ScopedOpRegistry scope(registry);
   const OpCase largest{.inputs = {Floats({2}, {1, 2})}};
   const CaseNode call(*registry.Find("", "Hardmax", 28), OpCases("Hardmax"), largest);
-  const auto places = Must(PlacesOf(ModelOf(call), std::make_shared<testing::FakeContext>()));
+  const auto places = Must(PlacesOf(ModelOf(call), std::make_shared<FakeContext>()));
   EXPECT_FALSE(places.at(0).on_device);
   EXPECT_EQ(places.at(0).reason, "one of two");
 }

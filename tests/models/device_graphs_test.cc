@@ -74,7 +74,7 @@ INSTANTIATE_TEST_SUITE_P(Exports, DeviceGraphs, ::testing::ValuesIn(Graphs()),
 TEST_P(DeviceGraphs, LeaveNothingToTheHost) {
   const PlannedGraph& graph = GetParam();
   PagedModelOptions options{.kv_cache = graph.kv_cache};
-  options.session.device = std::make_shared<testing::FakeContext>();
+  options.session.device = std::make_shared<FakeContext>();
   if (graph.weights != "float32")
     UseWeights(Must(FindWeightFormat(graph.weights)), options.session);
   const auto paged = Must(PagedModel::Create(Must(LoadModel(SourcePath(graph.file))), options));

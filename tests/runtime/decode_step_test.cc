@@ -87,9 +87,9 @@ TEST_P(DecodeSteps, InferNoShapesAndTakeNoMemory) {
 }
 
 TEST_P(DecodeSteps, DoNeitherOnADevice) {
-  const OpRegistry registry = pagefuse::testing::WithFakeKernels();
+  const OpRegistry registry = pagefuse::WithFakeKernels();
   const ScopedOpRegistry scope(registry);
-  const auto paged = Load(GetParam(), std::make_shared<pagefuse::testing::FakeContext>());
+  const auto paged = Load(GetParam(), std::make_shared<pagefuse::FakeContext>());
   ExpectThatStepsAddNothing(*paged);
   // What the step is told goes there in one.
   EXPECT_EQ(paged->session().stats().host_steps, 0);

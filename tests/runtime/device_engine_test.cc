@@ -17,8 +17,6 @@
 namespace pagefuse {
 namespace {
 
-using pagefuse::testing::FakeContext;
-
 // Prompts that begin alike, are drawn or not, branch, and keep logits.
 Request RandomRequest(std::mt19937& random) {
   Request request;
@@ -84,7 +82,7 @@ Answers RunSteps(Engine& engine, uint32_t seed, int64_t steps) {
 }
 
 TEST(DeviceEngine, RandomStepsHaveTheBitsOfTheHost) {
-  const OpRegistry registry = pagefuse::testing::WithFakeKernels();
+  const OpRegistry registry = pagefuse::WithFakeKernels();
   const Case cases[] = {{"none", 0, true},
                         {"none", 6, false},
                         {"int8_per_token_head", 0, true},

@@ -28,8 +28,8 @@ using ::testing::Not;
 class DeviceTest : public ::testing::Test {
  protected:
   DeviceTest()
-      : context_(std::make_shared<pagefuse::testing::FakeContext>()),
-        registry_(pagefuse::testing::WithFakeKernels()),
+      : context_(std::make_shared<pagefuse::FakeContext>()),
+        registry_(pagefuse::WithFakeKernels()),
         scope_(registry_) {}
 
   std::unique_ptr<Session> Load(const char* text) {
@@ -42,7 +42,7 @@ class DeviceTest : public ::testing::Test {
     return {tensor.values<float>().begin(), tensor.values<float>().end()};
   }
 
-  std::shared_ptr<pagefuse::testing::FakeContext> context_;
+  std::shared_ptr<pagefuse::FakeContext> context_;
   OpRegistry registry_;
   ScopedOpRegistry scope_;
 };
@@ -198,7 +198,7 @@ TEST_F(DeviceTest, ACacheIsUpdatedWhereItLies) {
 }
 
 TEST_F(DeviceTest, MemoryThatItLacksIsToldWithTheNode) {
-  context_ = std::make_shared<pagefuse::testing::FakeContext>(1 << 16);
+  context_ = std::make_shared<pagefuse::FakeContext>(1 << 16);
   const auto session = Load(kSums);
   const Tensor large = Must(Tensor::Allocate(DataType::kFloat, {2, 20000}));
   const auto status = session->Run({{"x", large}}).status();
@@ -245,8 +245,8 @@ TEST_F(DeviceDeathTest, AHostThatReadsItsMemoryEnds) {
 }
 
 TEST(PackedConstantsTest, LieInTheMemoryOfTheirAllocator) {
-  pagefuse::testing::VeiledMemory memory(1 << 20);
-  const pagefuse::testing::VeiledMemory::Open open(memory);
+  pagefuse::VeiledMemory memory(1 << 20);
+  const pagefuse::VeiledMemory::Open open(memory);
   Model model = Must(ParseModel(R"(
       <ir_version: 10, opset_import: ["" : 24, "pagefuse" : 1]>
       g (float[2, 64] x) => (float[2, 32] y) <bfloat16[32, 64] w = ...> {

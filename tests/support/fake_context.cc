@@ -14,7 +14,7 @@
 #include "pagefuse/ops/schema/packing.h"
 #include "pagefuse/ops/schema/placing_kernel.h"
 
-namespace pagefuse::testing {
+namespace pagefuse {
 namespace {
 
 constexpr size_t kAlignment = 256;
@@ -217,4 +217,4 @@ OpRegistry WithFakeKernels() {
   return registry;
 }
 
-}  // namespace pagefuse::testing
+}  // namespace pagefuse

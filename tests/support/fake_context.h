@@ -16,7 +16,7 @@
 #include "pagefuse/base/device.h"
 #include "pagefuse/ops/registry/registry.h"
 
-namespace pagefuse::testing {
+namespace pagefuse {
 
 // A piece of addresses of which pieces are given out. Thread-safe.
 class VeiledMemory final : public Allocator {
@@ -80,4 +80,4 @@ class FakeContext final : public DeviceContext {
 // decomposition, on a FakeContext. Ops with graphs, and those whose kernels tell shapes while they run, have none.
 OpRegistry WithFakeKernels();
 
-}  // namespace pagefuse::testing
+}  // namespace pagefuse
