@@ -121,8 +121,9 @@ absl::StatusOr<std::vector<Tensor>> Executor::Run(const std::vector<Tensor>& fee
     owners_[input] = feeds[i];
   }
   TakeTokenRows();
-  PF_RETURN_IF_ERROR(UploadInputs());
-  absl::StatusOr<std::vector<Tensor>> outputs = RunSteps();
+  const absl::Status uploaded = UploadInputs();
+  absl::StatusOr<std::vector<Tensor>> outputs =
+      uploaded.ok() ? RunSteps() : absl::StatusOr<std::vector<Tensor>>(uploaded);
   if (outputs.ok()) LearnSizes();
   LetGo();
   return outputs;

@@ -132,7 +132,8 @@ class Session {
   // in for by zeros, bound outputs are left alone. Results of later runs are the same with and
   // without. An input that is neither fed nor bound is zeros, if the other feeds tell its shape;
   // feed what must be consistent (starts, lengths, tables). Errors are those of Run, and
-  // InvalidArgument for an input whose shape is not known.
+  // InvalidArgument for an input whose shape is not known. With a device nothing is run: caches there are
+  // no zeros that cost nothing.
   absl::Status WarmUp(const std::map<std::string, Tensor>& feeds);
 
   // Binds memory to an input or output for all later runs; a bound output is written in place and
