@@ -18,10 +18,6 @@
 namespace pagefuse {
 namespace {
 
-bool IsIndexType(DataType type) {
-  return type == DataType::kInt32 || type == DataType::kInt64 || type == DataType::kBool;
-}
-
 // Ops whose kernels look at the types and dims of their inputs alone.
 bool ReadsNoData(const PlannedStep& step) {
   return step.node->domain().empty() &&
@@ -52,7 +48,13 @@ class DevicePlacer {
 
   absl::Status Run(const std::function<absl::Status(PlannedStep&)>& use_host_kernel) {
     other_.assign(plan_.values.size(), -1);
+    is_early_.assign(plan_.values.size(), false);
+    of_shapes_.assign(plan_.values.size(), false);
     FindUpdatedInputs();
+    for (size_t i = 0; i < plan_.values.size(); ++i) {
+      const PlannedValue& value = plan_.values[i];
+      is_early_[i] = value.value->is_input() && !value.on_device;
+    }
     std::vector<PlannedStep> steps = std::move(plan_.steps);
     plan_.steps.clear();
     for (PlannedStep& step : steps) {
@@ -63,17 +65,31 @@ class DevicePlacer {
         if (HasDeviceKernel(step)) PF_RETURN_IF_ERROR(use_host_kernel(step));
         TakeHostInputs(step);
       }
+      const bool is_early = !step.on_device && ReadsOnly(step, is_early_);
+      step.follows_from_shapes =
+          !step.on_device && (ReadsNoData(step) || ReadsOnly(step, of_shapes_));
       for (const int output : step.outputs) {
         if (output < 0) continue;
         plan_.values[output].on_device = step.on_device;
-        if (IsView(step)) view_of_[output] = plan_.steps.size();
+        is_early_[output] = is_early;
+        of_shapes_[output] = step.follows_from_shapes;
+        if (IsView(step)) view_of_[output] = {is_early, (is_early ? early_ : plan_.steps).size()};
       }
-      plan_.steps.push_back(std::move(step));
+      (is_early ? early_ : plan_.steps).push_back(std::move(step));
     }
+    plan_.device_begin = static_cast<int>(early_.size());
+    plan_.steps.insert(plan_.steps.begin(), std::make_move_iterator(early_.begin()),
+                       std::make_move_iterator(early_.end()));
     return absl::OkStatus();
   }
 
  private:
+  // Of a step: among those that come first, or the others.
+  struct Place {
+    bool is_early = false;
+    size_t index = 0;
+  };
+
   static bool HasDeviceKernel(const PlannedStep& step) {
     return step.kernel != nullptr && step.kernel->device != Device::kCpu;
   }
@@ -90,6 +106,14 @@ class DevicePlacer {
         }
       }
     }
+  }
+
+  // Whether all values that it reads but constants are of these.
+  bool ReadsOnly(const PlannedStep& step, const std::vector<bool>& values) const {
+    const auto is_one = [&](int value) {
+      return value < 0 || plan_.values[value].value->IsConstant() || values[value];
+    };
+    return std::ranges::all_of(step.inputs, is_one) && std::ranges::all_of(step.captures, is_one);
   }
 
   // With one output, which is an input's bytes.
@@ -110,8 +134,9 @@ class DevicePlacer {
     return HasDeviceKernel(step) && !ReadsNoData(step) && !IsHostArithmetic(step);
   }
 
-  // Positions and lengths: a few numbers, which shapes may depend on.
+  // Positions and lengths: a few numbers, which shapes may depend on. Fused ops make lists of them.
   bool IsHostArithmetic(const PlannedStep& step) const {
+    if (step.node->domain() == "pagefuse") return false;
     const auto is_index = [&](int value) {
       return value < 0 || IsIndexType(plan_.values[value].value->dtype());
     };
@@ -135,8 +160,11 @@ class DevicePlacer {
       } else {
         step.host_inputs[i] = KnownCopyOf(value);
       }
-      // Of a view nothing but its data is on the device.
-      if (is_read && !plan_.values[value].on_device) step.inputs[i] = CopyOf(value, step);
+      // Of a view nothing but its data is on the device; sizes that the kernel looks at here, it has.
+      const bool is_size = reads[i] && asked_for;
+      if (is_read && !is_size && !plan_.values[value].on_device) {
+        step.inputs[i] = CopyOf(value, step);
+      }
     }
   }
 
@@ -162,9 +190,12 @@ class DevicePlacer {
     }
     const int copy = AddCopy(value);
     const PlannedValue& original = plan_.values[value];
-    const bool is_upload = !original.on_device && original.value->is_input();
-    if (is_upload) plan_.values[copy].placement = Placement::kUploaded;
-    if (is_upload || original.value->IsConstant()) return copy;
+    if (original.value->IsConstant()) return copy;
+    if (is_early_[value]) {
+      plan_.values[copy].placement = Placement::kUploaded;
+      plan_.values[copy].uploaded_from = value;
+      return copy;
+    }
     PlannedStep step;
     step.node = reader.node;
     step.copy = plan_.values[copy].on_device ? StepCopy::kToDevice : StepCopy::kToHost;
@@ -183,15 +214,17 @@ class DevicePlacer {
     other.on_device = !plan_.values[value].on_device;
     plan_.values.push_back(std::move(other));
     other_.resize(plan_.values.size(), -1);
+    is_early_.resize(plan_.values.size(), false);
+    of_shapes_.resize(plan_.values.size(), false);
     other_[value] = copy;
     other_[copy] = value;
     return copy;
   }
 
   // The host's view of a value, as one of the value on the device: ids under another shape are not copied apart.
-  int ViewOnDevice(int value, size_t of, const PlannedStep& reader) {
+  int ViewOnDevice(int value, Place of, const PlannedStep& reader) {
     PlannedStep view;
-    const PlannedStep& original = plan_.steps[of];
+    const PlannedStep& original = (of.is_early ? early_ : plan_.steps)[of.index];
     view.node = original.node;
     view.op = original.op;
     view.kernel = original.kernel;
@@ -209,11 +242,18 @@ class DevicePlacer {
   }
 
   ExecutionPlan& plan_;
-  std::vector<int> other_;         // by value: the same one at the other place, or -1
-  std::map<int, size_t> view_of_;  // by value that a view gives: the step
+  std::vector<int> other_;          // by value: the same one at the other place, or -1
+  std::map<int, Place> view_of_;    // by value that a view gives: the step
+  std::vector<PlannedStep> early_;  // those of the host that read nothing of the device
+  // By value: the host has it before the device begins; it follows from the shapes of inputs.
+  std::vector<bool> is_early_, of_shapes_;
 };
 
 }  // namespace
+
+bool IsIndexType(DataType type) {
+  return type == DataType::kInt32 || type == DataType::kInt64 || type == DataType::kBool;
+}
 
 absl::Status PlaceOnDevice(ExecutionPlan& plan,
                            const std::function<absl::Status(PlannedStep&)>& use_host_kernel) {

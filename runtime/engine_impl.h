@@ -90,6 +90,7 @@ struct Engine::Impl {
   // All that the step's logits give: rows in the order of its work.
   void TakeLogits(const Scheduler::Step& step, StepLogits& logits);
   void AddDraws(const Scheduler::Work& work, int64_t row, std::vector<Draw>& draws);
+  void DrawAtOnce(StepLogits& logits, std::vector<Draw>& draws) const;
   void SampleAll(StepLogits& logits, std::vector<Draw>& draws) const;
   // The next draws, which are of one request.
   size_t TakeDraws(std::vector<Draw>& draws, size_t first, size_t end, StepLogits& logits);

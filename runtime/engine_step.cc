@@ -283,6 +283,20 @@ void Engine::Impl::AddDraws(const Scheduler::Work& work, int64_t row, std::vecto
   for (const size_t sample : samples) draws.push_back({&item, sample, row});
 }
 
+// What fails here fails again where each is drawn by itself, and is told there.
+void Engine::Impl::DrawAtOnce(StepLogits& logits, std::vector<Draw>& draws) const {
+  std::vector<StepLogits::RowDraw> rows;
+  for (const Draw& draw : draws) {
+    const Request& request = draw.item->request;
+    Progress& progress = draw.item->samples[draw.sample];
+    if (progress.constraint) continue;  // it may throw, and is asked for each by itself
+    const absl::StatusOr<TokenLimits> limits = LimitsOf(request, progress);
+    if (!limits.ok()) continue;
+    rows.push_back({draw.row, &progress.sampler, progress.tokens, request.prompt.size(), *limits});
+  }
+  logits.DrawAtOnce(rows).IgnoreError();
+}
+
 // A row is a megabyte where a vocabulary is large: rows are shared among the threads of the graph.
 void Engine::Impl::SampleAll(StepLogits& logits, std::vector<Draw>& draws) const {
   const auto sample = [&](Draw& draw) {
@@ -292,6 +306,7 @@ void Engine::Impl::SampleAll(StepLogits& logits, std::vector<Draw>& draws) const
     });
     if (!drawn.ok()) draw.token = drawn;
   };
+  if (logits.draws_at_once()) DrawAtOnce(logits, draws);
   if (draws.size() < 2 || !logits.samples_side_by_side()) {
     for (Draw& draw : draws) sample(draw);
     return;

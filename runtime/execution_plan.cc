@@ -31,6 +31,9 @@ class Planner {
     for (const auto& node : graph.nodes()) PF_RETURN_IF_ERROR(AddStep(*node));
     for (Value* output : graph.outputs()) plan_.outputs.push_back(Index(output));
     if (plan_.device != nullptr) {
+      for (PlannedValue& value : plan_.values) {
+        value.on_device = std::ranges::count(options_.device_inputs, value.value->name()) > 0;
+      }
       PF_RETURN_IF_ERROR(PlaceOnDevice(plan_, [this](PlannedStep& step) -> absl::Status {
         const KernelQuery query = QueryOf(step);
         PF_RETURN_IF_ERROR(ChooseOnHost(query, step));

@@ -26,7 +26,7 @@ enum class Placement {
   kArena,     // storage of the arena
   kOutput,    // graph output: memory of its own, handed to the caller
   kProduced,  // result of a step with bodies: memory that the step makes
-  kUploaded,  // a graph input on the device: all of these lie in one piece, and are copied at once
+  kUploaded,  // what the host knows before the device begins, there: one piece, copied at once
 };
 
 // A value in the host's memory or the device's; one that both have is two of these.
@@ -34,8 +34,9 @@ struct PlannedValue {
   const Value* value = nullptr;
   bool on_device = false;
   Placement placement = Placement::kExternal;
-  int storage = -1;      // kArena: index into storages
-  Tensor constant = {};  // of a constant on the device: its copy there
+  int storage = -1;        // kArena: index into storages
+  int uploaded_from = -1;  // kUploaded, and no view of another: the value that the host has
+  Tensor constant = {};    // of a constant on the device: its copy there
 };
 
 struct ExecutionPlan;
@@ -73,6 +74,8 @@ struct PlannedStep {
   // By output: shared memory that must be kept apart from a reader elsewhere is copied first.
   std::vector<bool> must_alias;
   bool only_views = false;  // all outputs are inputs under other shapes: there is nothing to run
+  // On the host: its outputs follow from the shapes of the graph's inputs.
+  bool follows_from_shapes = false;
 };
 
 struct ExecutionPlan {
@@ -80,6 +83,9 @@ struct ExecutionPlan {
   std::shared_ptr<DeviceContext> device;    // null: all is the host's
   std::vector<PlannedValue> values;
   std::vector<PlannedStep> steps;
+  // Steps in front of this one run on the host and read nothing of the device. What the device reads of
+  // them and of graph inputs is copied there before this one runs.
+  int device_begin = 0;
   std::vector<Storage> storages;
   std::vector<int> inputs;   // graph inputs, in order
   std::vector<int> outputs;  // graph outputs, in order
@@ -89,7 +95,8 @@ struct PlanOptions {
   std::map<std::string, std::string> force_kernel = {};  // op name -> kernel name
   // Takes the kernels of Device::kCuda where there are any; null: all is the host's.
   std::shared_ptr<DeviceContext> device = nullptr;
-  Allocator* allocator = &HostAllocator();  // of the host's memory
+  std::vector<std::string> device_inputs = {};  // graph inputs that are fed in its memory
+  Allocator* allocator = &HostAllocator();      // of the host's memory
   // False: a plan to look at, whose kernels have no state; constants need no data.
   bool runs = true;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/runtime/executor.h"
 
-#include <chrono>
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -74,8 +74,9 @@ Executor::Executor(ExecutionPlan plan, const RunLimits& limits)
     }
   }
   for (size_t i = 0; i < plan_.values.size(); ++i) {
-    if (plan_.values[i].placement == Placement::kUploaded) uploads_.push_back(static_cast<int>(i));
+    if (plan_.values[i].uploaded_from >= 0) uploads_.push_back(static_cast<int>(i));
   }
+  LookAtDevicePart();
   host_.plan = PlanMemory(plan_.storages);
   device_.plan = PlanMemory(plan_.storages, /*on_device=*/true);
   dying_.resize(plan_.steps.size() + 1);
@@ -121,9 +122,8 @@ absl::StatusOr<std::vector<Tensor>> Executor::Run(const std::vector<Tensor>& fee
     owners_[input] = feeds[i];
   }
   TakeTokenRows();
-  const absl::Status uploaded = UploadInputs();
-  absl::StatusOr<std::vector<Tensor>> outputs =
-      uploaded.ok() ? RunSteps() : absl::StatusOr<std::vector<Tensor>>(uploaded);
+  PF_RETURN_IF_ERROR(CheckIndexErrors());
+  absl::StatusOr<std::vector<Tensor>> outputs = RunSteps();
   if (outputs.ok()) LearnSizes();
   LetGo();
   return outputs;
@@ -132,17 +132,25 @@ absl::StatusOr<std::vector<Tensor>> Executor::Run(const std::vector<Tensor>& fee
 absl::StatusOr<std::vector<Tensor>> Executor::RunSteps() {
   timings_.clear();
   moments_.clear();
-  if (profile_ && plan_.device != nullptr) {
-    plan_.device->RewindMoments();
-    PF_RETURN_IF_ERROR(plan_.device->MarkMoment().status());
+  run_began_ = std::chrono::steady_clock::now();
+  PF_RETURN_IF_ERROR(RunRange(0, plan_.device_begin));
+  PF_RETURN_IF_ERROR(UploadInputs());
+  if (plan_.device == nullptr) {
+    PF_RETURN_IF_ERROR(RunRange(0, static_cast<int>(plan_.steps.size())));
+  } else {
+    PF_RETURN_IF_ERROR(TimeDevicePart());
   }
-  const auto start = std::chrono::steady_clock::now();
+  PF_RETURN_IF_ERROR(TakeTimings());
+  return CollectOutputs();
+}
+
+absl::Status Executor::RunRange(int begin, int end) {
   auto micros = [&] {
-    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
+    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - run_began_)
         .count();
   };
-  for (int step = 0; step < static_cast<int>(plan_.steps.size()); ++step) {
-    const double begin = profile_ ? micros() : 0;
+  for (int step = begin; step < end; ++step) {
+    const double start = profile_ ? micros() : 0;
     const Node& node = *plan_.steps[step].node;
     std::pair<int, int> moments(-1, -1);
     const bool on_device = profile_ && plan_.steps[step].on_device;
@@ -154,13 +162,12 @@ absl::StatusOr<std::vector<Tensor>> Executor::RunSteps() {
       PF_ASSIGN_OR_RETURN(moments.second, plan_.device->MarkMoment());
     }
     if (profile_) {
-      timings_.push_back({step, begin, micros() - begin});
+      timings_.push_back({step, start, micros() - start});
       moments_.push_back(moments);
     }
     for (int storage : dying_[step]) spill_[storage].reset();
   }
-  PF_RETURN_IF_ERROR(TakeTimings());
-  return CollectOutputs();
+  return absl::OkStatus();
 }
 
 // What a step of the device took is known when the device has done it.
@@ -170,7 +177,8 @@ absl::Status Executor::TakeTimings() {
   for (size_t i = 0; i < timings_.size(); ++i) {
     const auto [first, last] = moments_[i];
     if (first < 0) continue;
-    PF_ASSIGN_OR_RETURN(timings_[i].start_us, plan_.device->MicrosecondsBetween(0, first));
+    PF_ASSIGN_OR_RETURN(timings_[i].start_us,
+                        plan_.device->MicrosecondsBetween(first_moment_, first));
     PF_ASSIGN_OR_RETURN(timings_[i].duration_us, plan_.device->MicrosecondsBetween(first, last));
   }
   return absl::OkStatus();
@@ -223,9 +231,13 @@ absl::Status Executor::RunStep(int index) {
   args.tokens = tokens_ ? &*tokens_ : nullptr;
   args.scratch = step.on_device ? &device_scratch_ : &scratch_;
   args.device = step.on_device ? plan_.device.get() : nullptr;
+  args.index_error =
+      index_error_ == nullptr ? nullptr : reinterpret_cast<DeviceIndexError*>(index_error_->data());
+  args.step = index + 1;
   if (!call.TakeInputs(step, values())) PF_RETURN_IF_ERROR(InferOutputs(step, call));
   // Values are checked before an output that is a caller's cache is touched.
   PF_RETURN_IF_ERROR(CheckStepValues(step, args));
+  if (captures_) ForgetContents(step, args);
   if (step.placing != nullptr) {
     StepPlacer placer(*this, step, args);
     return step.placing->Run(args, placer);

@@ -3,8 +3,10 @@
 // computed once for runs with the same shapes (shape_plan.h).
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -55,10 +57,25 @@ class Executor {
   // Shapes that were inferred, and pieces of memory that were allocated, by all runs.
   int64_t inferences() const { return inferences_; }
   int64_t allocations() const { return allocations_; }
+  // Runs that were asked of the device at once (SessionOptions::device_graphs), of all.
+  int64_t replays() const { return replays_; }
+  // What the device took for runs that it was waited for (TakeDeviceTime), from the first to the last of each.
+  double device_seconds() const { return device_seconds_; }
+  // Once all is done that the last run asked of the device.
+  absl::Status TakeDeviceTime();
   // What the last run took for its outputs.
   int64_t output_bytes() const { return output_bytes_; }
   int64_t packed_bytes() const;
   void set_profile(bool on) { profile_ = on; }
+  void set_device_graphs(bool on) { device_graphs_ = on; }
+  // The first node on the host that reads what the device computed, so that runs cannot be asked for at once;
+  // null if none does.
+  const Node* capture_breaker() const;
+  // Why the last run that could have been asked for at once was not; empty where none.
+  const std::string& capture_miss() const { return capture_miss_; }
+  // Once all is done that the last run asked of the device: what the op's check says of an index that a kernel
+  // found out of range.
+  absl::Status CheckIndexErrors();
   const std::vector<StepTiming>& timings() const { return timings_; }
 
  private:
@@ -69,6 +86,22 @@ class Executor {
     std::shared_ptr<Buffer> memory;
   };
   absl::StatusOr<std::vector<Tensor>> RunSteps();
+  absl::Status RunRange(int begin, int end);
+  void LookAtDevicePart();
+  void ForgetContents(const PlannedStep& step, KernelArgs& args) const;
+  template <class Visit>
+  bool VisitHostData(const Visit& visit) const;
+  absl::Status RunDevicePart();
+  absl::Status TimeDevicePart();
+  absl::Status RunAndSettle();
+  absl::StatusOr<bool> Capture();
+  absl::StatusOr<bool> FitsCapture(const CapturedRun& captured);
+  absl::StatusOr<bool> FitsOutputs(const CapturedRun& captured);
+  void KeepBindings(CapturedRun& captured) const;
+  int64_t MemoryChanges() const;
+  absl::Status IndexErrorAt(const DeviceIndexError& error) const;
+  // That something would have to be fetched while work is captured.
+  absl::Status CheckNotCapturing(const Node& node) const;
   absl::Status RunStep(int index);
   absl::Status RunCopy(int index);
   absl::Status RunDeviceStep(const PlannedStep& step, KernelArgs& args);
@@ -124,7 +157,18 @@ class Executor {
   bool profile_ = false;
   bool grew_ = false;
   std::vector<StepTiming> timings_;
-  std::vector<std::pair<int, int>> moments_;  // of timings: the device's, or -1
+  std::vector<std::pair<int, int>> moments_;         // of timings: the device's, or -1
+  std::chrono::steady_clock::time_point run_began_;  // of a profile
+  // Of a plan with a device.
+  bool device_graphs_ = false;
+  bool captures_ = false;  // in progress
+  int breaker_ = -1;       // the step of capture_breaker
+  std::string capture_miss_;
+  std::vector<int> watched_;  // steps of the device that look at what the host has, constants apart
+  int64_t memory_changes_ = 0, replays_ = 0;
+  std::shared_ptr<Buffer> index_error_;  // a DeviceIndexError
+  int first_moment_ = -1, last_moment_ = -1;
+  double device_seconds_ = 0;
 };
 
 }  // namespace pagefuse

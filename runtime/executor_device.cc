@@ -7,6 +7,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/runtime/device_placement.h"
 #include "pagefuse/runtime/executor.h"
 
 namespace pagefuse {
@@ -24,10 +25,6 @@ size_t RoundUp(size_t bytes) {
 
 size_t ArgBytes(const TensorArg& arg) {
   return static_cast<size_t>(ByteSize(arg.dtype, arg.dims).value_or(0));
-}
-
-bool IsIndex(DataType type) {
-  return type == DataType::kInt32 || type == DataType::kInt64 || type == DataType::kBool;
 }
 
 // The bytes of a tensor, dense. Blocks need not be.
@@ -60,30 +57,29 @@ int64_t Executor::BytesOf(int value) const {
   return shape_ == nullptr ? 0 : static_cast<int64_t>(ArgBytes(shape_->values[value]));
 }
 
-// One copy for all inputs of the graph that the device reads.
+// One copy for all that the host knows by now and the device reads.
 absl::Status Executor::UploadInputs() {
-  if (uploads_.empty()) return absl::OkStatus();
   size_t bytes = 0;
-  std::vector<std::pair<int, size_t>> places;
-  for (const int input : plan_.inputs) {
-    for (const int upload : uploads_) {
-      if (plan_.values[upload].value != plan_.values[input].value) continue;
-      const TensorArg& from = values()[input];
-      values().SetShape(upload, from.dtype, from.dims);
-      places.emplace_back(upload, bytes);
-      const size_t begin = bytes;
-      bytes += RoundUp(ArgBytes(from));
-      if (upload_.size() < bytes) upload_.resize(bytes);
-      AppendBytes(from, begin, upload_);
-    }
+  for (const int upload : uploads_) {
+    const TensorArg& from = values()[plan_.values[upload].uploaded_from];
+    values().SetShape(upload, from.dtype, from.dims);
+    const size_t begin = bytes;
+    bytes += RoundUp(ArgBytes(from));
+    if (upload_.size() < bytes) upload_.resize(bytes);
+    AppendBytes(from, begin, upload_);
   }
   if (bytes == 0) return absl::OkStatus();
   if (uploaded_ == nullptr || uploaded_->size() < bytes) {
     uploaded_.reset();
     ++allocations_;
+    ++memory_changes_;
     PF_ASSIGN_OR_RETURN(uploaded_, Buffer::Allocate(bytes, plan_.device->memory()));
   }
-  for (const auto& [upload, offset] : places) values().SetData(upload, uploaded_->data() + offset);
+  size_t offset = 0;
+  for (const int upload : uploads_) {
+    values().SetData(upload, uploaded_->data() + offset);
+    offset += RoundUp(ArgBytes(values()[upload]));
+  }
   ++device_copies_;
   return plan_.device->CopyToDevice(uploaded_->data(), upload_.data(), bytes);
 }
@@ -98,6 +94,7 @@ absl::Status Executor::RunCopy(int index) {
                       StorageMemory(plan_.values[to].storage, static_cast<int64_t>(bytes)));
   values().SetData(to, memory);
   if (bytes == 0) return absl::OkStatus();
+  PF_RETURN_IF_ERROR(CheckNotCapturing(*step.node));
   ++device_copies_;
   if (step.copy == StepCopy::kToDevice) {
     if (source.block_stride == 0) {
@@ -127,6 +124,7 @@ absl::StatusOr<bool> Executor::DownloadContents(const PlannedStep& step, const S
     PF_ASSIGN_OR_RETURN(contents[i], Tensor::Allocate(input.dtype, input.dims));
     const auto bytes = static_cast<size_t>(contents[i].byte_size());
     if (bytes > 0) {
+      PF_RETURN_IF_ERROR(CheckNotCapturing(*step.node));
       PF_RETURN_IF_ERROR(plan_.device->CopyToHost(contents[i].mutable_data(), input.data, bytes));
       ++device_copies_;
     }
@@ -150,8 +148,8 @@ absl::Status Executor::RunDeviceStep(const PlannedStep& step, KernelArgs& args) 
   return absl::OkStatus();
 }
 
-// Of a step on the device: indices and single numbers that only the device has are fetched. Fused decoders
-// have none: the host knows what a step was given.
+// Of a step on the device: indices and single numbers that only the device has are fetched, unless the kernel
+// looks at them itself.
 absl::Status Executor::CheckStepValues(const PlannedStep& step, const KernelArgs& args) {
   if (!step.on_device) return step.op->CheckValues(args);
   if (!step.op->checks_values()) return absl::OkStatus();
@@ -164,7 +162,9 @@ absl::Status Executor::CheckStepValues(const PlannedStep& step, const KernelArgs
   for (size_t i = 0; i < known.inputs.size(); ++i) {
     TensorArg& input = known.inputs[i];
     if (!input.present() || input.data != nullptr || input.size() == 0) continue;
-    if (!IsIndex(input.dtype) && input.size() > kFewElements) continue;
+    if (!IsIndexType(input.dtype) && input.size() > kFewElements) continue;
+    if (step.kernel != nullptr && step.kernel->checks_indices) return absl::OkStatus();
+    PF_RETURN_IF_ERROR(CheckNotCapturing(*step.node));
     PF_ASSIGN_OR_RETURN(fetched[i], Tensor::Allocate(input.dtype, input.dims));
     input.data = fetched[i].mutable_data();
     ++device_copies_;

@@ -134,6 +134,7 @@ void Executor::LearnSizes() {
 void Executor::LearnSizesOf(Arena& arena, Allocator& allocator, bool on_device) {
   MemoryPlan plan = PlanMemory(plan_.storages, on_device);
   if (plan.sizes == arena.plan.sizes && arena.memory != nullptr) return;
+  ++memory_changes_;
   arena.plan = std::move(plan);
   arena.memory.reset();  // the old one goes before the new one comes
   ++allocations_;

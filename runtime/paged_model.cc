@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -173,9 +174,15 @@ absl::StatusOr<std::unique_ptr<StepLogits>> PagedModel::RunStep(
   for (const int64_t position : step.positions) PF_RETURN_IF_ERROR(CheckLength(position + 1));
   PF_RETURN_IF_ERROR(CheckTokens(input_ids));
   PF_RETURN_IF_ERROR(device_->CopyPages(cache_->TakeCopies()));
-  PF_RETURN_IF_ERROR(layout_.WriteRecord(input_ids, step, record_));
+  const bool pads = session_->device() != nullptr && takes_rows_ && PaddedStep::Suits(step);
+  if (pads) padded_.Fill(input_ids, step);
+  const StepMetadata& metadata = pads ? padded_.metadata : step;
+  PF_RETURN_IF_ERROR(layout_.WriteRecord(pads ? padded_.input_ids : input_ids, metadata, record_));
   PF_ASSIGN_OR_RETURN(std::unique_ptr<StepLogits> logits, device_->Run(record_));
-  PF_RETURN_IF_ERROR(CheckLogits(logits->dims(), step));
+  PF_RETURN_IF_ERROR(CheckLogits(logits->dims(), metadata));
+  if (metadata.logit_rows.size() > step.logit_rows.size()) {
+    return FirstRows(std::move(logits), static_cast<int64_t>(step.logit_rows.size()));
+  }
   if (all_logits_ || takes_rows_) return logits;
   return WantedRows(std::move(logits), step);
 }
@@ -184,6 +191,14 @@ absl::StatusOr<Tensor> PagedModel::Run(const std::vector<int64_t>& input_ids,
                                        const StepMetadata& step) {
   PF_ASSIGN_OR_RETURN(const std::unique_ptr<StepLogits> logits, RunStep(input_ids, step));
   return logits->TakeAll();
+}
+
+// Without those that a step was filled up with.
+std::unique_ptr<StepLogits> PagedModel::FirstRows(std::unique_ptr<StepLogits> logits,
+                                                  int64_t count) {
+  std::vector<int64_t> places(static_cast<size_t>(count));
+  std::iota(places.begin(), places.end(), int64_t{0});
+  return PickRows(std::move(logits), std::move(places));
 }
 
 // Nothing is read beyond what the graph gave.

@@ -17,6 +17,7 @@
 
 #include "pagefuse/ops/cache/cache_settings.h"
 #include "pagefuse/runtime/cache_layout.h"
+#include "pagefuse/runtime/padded_step.h"
 #include "pagefuse/runtime/paged_cache.h"
 #include "pagefuse/runtime/session.h"
 #include "pagefuse/runtime/session_device.h"
@@ -105,6 +106,7 @@ class PagedModel {
   PagedModel() = default;
   absl::Status MakeDevice(const PagedModelOptions& options);
   absl::Status CheckLogits(const std::vector<int64_t>& dims, const StepMetadata& step) const;
+  static std::unique_ptr<StepLogits> FirstRows(std::unique_ptr<StepLogits> logits, int64_t count);
   absl::StatusOr<std::unique_ptr<StepLogits>> WantedRows(std::unique_ptr<StepLogits> logits,
                                                          const StepMetadata& step) const;
 
@@ -113,6 +115,7 @@ class PagedModel {
   CacheLayout layout_;
   std::unique_ptr<PagedCache> cache_;
   StepRecord record_;
+  PaddedStep padded_;  // with a device
   std::unique_ptr<StepDevice> device_;
   SessionDevice* host_ = nullptr;  // the device, or none
   std::optional<int64_t> max_tokens_;

@@ -103,8 +103,7 @@ absl::Status FirstError(const std::vector<Completion>& completions) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<SampledToken> SampleToken(const Request& request, StepLogits& logits, int64_t row,
-                                         Progress& progress) {
+absl::StatusOr<TokenLimits> LimitsOf(const Request& request, Progress& progress) {
   TokenLimits limits;
   const size_t produced = progress.completion.tokens.size();
   if (static_cast<int64_t>(produced) < request.sampling.min_tokens) {
@@ -113,6 +112,12 @@ absl::StatusOr<SampledToken> SampleToken(const Request& request, StepLogits& log
   if (progress.constraint && produced >= request.forced.size()) {
     PF_ASSIGN_OR_RETURN(limits.allowed, progress.constraint->Allowed());
   }
+  return limits;
+}
+
+absl::StatusOr<SampledToken> SampleToken(const Request& request, StepLogits& logits, int64_t row,
+                                         Progress& progress) {
+  PF_ASSIGN_OR_RETURN(const TokenLimits limits, LimitsOf(request, progress));
   return logits.Sample(row, progress.sampler, progress.tokens, request.prompt.size(), limits);
 }
 

@@ -101,6 +101,8 @@ absl::Status ErrorOf(const Completion& completion);
 // The first of these, OK if there is none.
 absl::Status FirstError(const std::vector<Completion>& completions);
 
+// What cannot come next.
+absl::StatusOr<TokenLimits> LimitsOf(const Request& request, Progress& progress);
 // What the sampler takes of one row of logits behind the tokens that are known.
 absl::StatusOr<SampledToken> SampleToken(const Request& request, StepLogits& logits, int64_t row,
                                          Progress& progress);

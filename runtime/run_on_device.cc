@@ -65,11 +65,9 @@ absl::StatusOr<Tensor> OnHost(const Value& output, const Tensor& result, const T
 
 }  // namespace
 
-absl::StatusOr<std::vector<Tensor>> RunOnDevice(Executor& executor,
-                                                const std::vector<bool>& updated,
-                                                const std::vector<Tensor>& feeds,
-                                                const std::vector<Tensor>& bound,
-                                                const std::vector<size_t>& wanted) {
+absl::StatusOr<std::vector<Tensor>> RunOnDevice(
+    Executor& executor, const std::vector<bool>& updated, const std::vector<Tensor>& feeds,
+    const std::vector<Tensor>& bound, const std::vector<size_t>& wanted, OutputsIn outputs_in) {
   const ExecutionPlan& plan = executor.plan();
   DeviceContext& device = *plan.device;
   std::vector<Tensor> given = feeds;
@@ -87,6 +85,8 @@ absl::StatusOr<std::vector<Tensor>> RunOnDevice(Executor& executor,
   }
   PF_ASSIGN_OR_RETURN(std::vector<Tensor> results, executor.Run(given, inside));
   PF_RETURN_IF_ERROR(device.Wait());
+  PF_RETURN_IF_ERROR(executor.TakeDeviceTime());
+  PF_RETURN_IF_ERROR(executor.CheckIndexErrors());
   for (const auto& [memory, i] : updates) {
     Tensor feed = feeds[i];
     if (!IsOnHost(feed) || feed.mutable_data() == nullptr) continue;
@@ -96,7 +96,7 @@ absl::StatusOr<std::vector<Tensor>> RunOnDevice(Executor& executor,
   for (const size_t i : wanted) {
     const auto update = updates.find(results[i].data());
     Tensor feed = update == updates.end() ? Tensor() : feeds[update->second];
-    if (IsOnHost(results[i])) {
+    if (IsOnHost(results[i]) || outputs_in == OutputsIn::kTheirPlace) {
       outputs[i] = std::move(results[i]);
     } else if (feed.defined() && feed.mutable_data() != nullptr && !bound[i].defined()) {
       outputs[i] = std::move(feed);

@@ -6,12 +6,10 @@
 #include <cmath>
 #include <limits>
 
-#include "absl/numeric/int128.h"
-
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/pagefuse/sampling/token_weights.h"
 #include "pagefuse/runtime/random.h"
-#include "pagefuse/runtime/token_weights.h"
 
 namespace pagefuse {
 namespace {
@@ -41,68 +39,7 @@ void KeepAllowed(std::span<const uint64_t> allowed, std::vector<float>& logits) 
   }
 }
 
-// Finite for the smallest temperatures too.
-double InverseOf(double temperature) {
-  return std::min(1 / temperature, std::numeric_limits<double>::max());
-}
-
 bool Within(double value, double least, double most) { return value >= least && value <= most; }
-
-// Tokens that may come: all of a row, or some, which are a row of their own.
-class Candidates {
- public:
-  explicit Candidates(const LogitRow& all) : all_(all) {}
-
-  const LogitRow& row() const { return some_ ? *some_ : all_; }
-  int64_t TokenAt(size_t index) const {
-    return some_ ? tokens_[index] : static_cast<int64_t>(index);
-  }
-
-  // Indices into row(), ascending, with that of the largest among them.
-  absl::Status Keep(std::vector<int32_t> indices) {
-    std::vector<float> logits;
-    logits.reserve(indices.size());
-    for (int32_t& index : indices) {
-      logits.push_back(row().logits()[index]);
-      index = static_cast<int32_t>(TokenAt(index));
-    }
-    tokens_ = std::move(indices);
-    logits_ = std::move(logits);
-    PF_ASSIGN_OR_RETURN(some_, LogitRow::Of(logits_));
-    return absl::OkStatus();
-  }
-
- private:
-  const LogitRow& all_;
-  std::vector<int32_t> tokens_;
-  std::vector<float> logits_;
-  std::optional<LogitRow> some_;
-};
-
-// A little less than the least logit that may have so much weight, since what is rounded here does
-// not decide: the weight does.
-float LogitOfWeight(uint64_t weight, float largest, double temperature) {
-  const double x = std::log((static_cast<double>(weight) - 0.5) * std::ldexp(1, -kWeightBits));
-  const double bound = largest + x * temperature;
-  return static_cast<float>(bound - std::abs(bound) * 1e-5 - 1e-5);
-}
-
-absl::Status KeepTopK(int64_t k, Candidates& candidates) {
-  const LogitRow& row = candidates.row();
-  return candidates.Keep(row.AtLeast(row.KthLargest(k)));
-}
-
-absl::Status KeepMinP(const SamplingOptions& options, Candidates& candidates) {
-  const uint64_t least = ShareOf(options.min_p, uint64_t{1} << kWeightBits);
-  const float bound = LogitOfWeight(least, candidates.row().max(), options.temperature);
-  PF_RETURN_IF_ERROR(candidates.Keep(candidates.row().AtLeast(bound)));
-  const std::vector<uint64_t> weights = WeightsOf(candidates.row(), InverseOf(options.temperature));
-  std::vector<int32_t> kept;
-  for (size_t i = 0; i < weights.size(); ++i) {
-    if (weights[i] >= least) kept.push_back(static_cast<int32_t>(i));
-  }
-  return candidates.Keep(std::move(kept));
-}
 
 }  // namespace
 
@@ -140,9 +77,9 @@ absl::Status CheckSampling(const SamplingOptions& options) {
 Sampler::Sampler(SamplingOptions options, uint64_t seed, int64_t sample)
     : options_(std::move(options)), seed_(seed), sample_(sample) {}
 
-bool Sampler::adjusts() const {
-  return !options_.bias.empty() || options_.repetition_penalty != 1 ||
-         options_.frequency_penalty != 0 || options_.presence_penalty != 0;
+bool Sampler::penalises() const {
+  return options_.repetition_penalty != 1 || options_.frequency_penalty != 0 ||
+         options_.presence_penalty != 0;
 }
 
 void Sampler::CountTokens(std::span<const int64_t> tokens, size_t prompt) {
@@ -151,43 +88,51 @@ void Sampler::CountTokens(std::span<const int64_t> tokens, size_t prompt) {
   }
 }
 
+absl::flat_hash_map<int64_t, LogitEdit> Sampler::Edits(const TokenLimits& limits) const {
+  absl::flat_hash_map<int64_t, LogitEdit> edits;
+  for (const auto& [token, bias] : options_.bias) edits[token].bias += bias;
+  if (penalises()) {
+    for (const auto& [token, count] : counts_) edits[token].count = count.output;
+  }
+  for (const int64_t token : limits.forbidden) edits[token].bias = kNever;
+  return edits;
+}
+
 void Sampler::Adjust(std::span<const float> logits, const TokenLimits& limits) {
   adjusted_.assign(logits.begin(), logits.end());
   const auto size = static_cast<int64_t>(logits.size());
-  // In double until all of it is done, so that the order of roundings does not matter.
-  absl::flat_hash_map<int64_t, double> changed;
-  const auto value = [&](int64_t token) -> double& {
-    return changed.try_emplace(token, logits[token]).first->second;
-  };
-  for (const auto& [token, bias] : options_.bias) {
-    if (token < size) value(token) += bias;
-  }
-  for (const auto& [token, count] : counts_) {
+  for (const auto& [token, edit] : Edits(limits)) {
     if (token < 0 || token >= size) continue;
-    double& logit = value(token);
-    logit = logit > 0 ? logit / options_.repetition_penalty : logit * options_.repetition_penalty;
-    logit -= options_.frequency_penalty * static_cast<double>(count.output);
-    if (count.output > 0) logit -= options_.presence_penalty;
-  }
-  for (const auto& [token, logit] : changed) adjusted_[token] = static_cast<float>(logit);
-  for (int64_t token : limits.forbidden) {
-    if (token >= 0 && token < size) adjusted_[token] = kNever;
+    adjusted_[token] = EditedLogit(logits[token], edit, Penalties());
   }
   if (!limits.allowed.empty()) KeepAllowed(limits.allowed, adjusted_);
 }
 
-// The token where the weights, summed by ascending id, pass a random part of their sum.
-absl::StatusOr<int64_t> Sampler::Draw(const LogitRow& row, uint64_t position) const {
-  const double inverse = InverseOf(options_.temperature);
-  Candidates candidates(row);
-  if (options_.top_k > 0) PF_RETURN_IF_ERROR(KeepTopK(options_.top_k, candidates));
-  if (options_.min_p > 0) PF_RETURN_IF_ERROR(KeepMinP(options_, candidates));
-  if (options_.top_p < 1) {
-    PF_RETURN_IF_ERROR(candidates.Keep(FewestThatReach(candidates.row(), inverse, options_.top_p)));
-  }
-  const TokenWeights weights(candidates.row(), inverse);
-  const absl::uint128 random = RandomBitsAt(seed_, static_cast<uint32_t>(sample_), position);
-  return candidates.TokenAt(weights.IndexOf(absl::Uint128High64(random * weights.total())));
+DrawSettings Sampler::Settings() const {
+  return {.temperature = options_.temperature,
+          .top_k = options_.top_k,
+          .min_p = options_.min_p,
+          .top_p = options_.top_p};
+}
+
+LogitPenalties Sampler::Penalties() const {
+  return {.repetition = options_.repetition_penalty,
+          .frequency = options_.frequency_penalty,
+          .presence = options_.presence_penalty};
+}
+
+uint64_t Sampler::RandomAt(size_t position) const {
+  return RandomBitsAt(seed_, static_cast<uint32_t>(sample_), position);
+}
+
+std::optional<DrawPlan> Sampler::Plan(std::span<const int64_t> tokens, size_t prompt,
+                                      const TokenLimits& limits) {
+  if (options_.logprobs || !limits.allowed.empty()) return std::nullopt;
+  if (penalises()) CountTokens(tokens, prompt);
+  DrawPlan plan = {.settings = Settings(), .penalties = Penalties(), .edits = {}};
+  for (const auto& edit : Edits(limits)) plan.edits.emplace_back(edit);
+  plan.random = RandomAt(tokens.size());
+  return plan;
 }
 
 TokenLogprobs Sampler::Logprobs(const LogitRow& raw, int64_t token) const {
@@ -212,8 +157,9 @@ absl::StatusOr<SampledToken> Sampler::Next(std::span<const float> logits,
                                            const TokenLimits& limits) {
   PF_ASSIGN_OR_RETURN(const LogitRow raw, LogitRow::Of(logits));
   std::optional<LogitRow> changed;
-  if (adjusts() || !limits.forbidden.empty() || !limits.allowed.empty()) {
-    CountTokens(tokens, prompt);
+  if (penalises()) CountTokens(tokens, prompt);
+  if (penalises() || !options_.bias.empty() || !limits.forbidden.empty() ||
+      !limits.allowed.empty()) {
     Adjust(logits, limits);
     auto row = LogitRow::Of(adjusted_);
     if (!row.ok() && !limits.allowed.empty()) {
@@ -228,11 +174,7 @@ absl::StatusOr<SampledToken> Sampler::Next(std::span<const float> logits,
                                              logits.size()));
   }
   SampledToken sampled;
-  if (options_.temperature == 0) {
-    sampled.token = row.ArgMax();
-  } else {
-    PF_ASSIGN_OR_RETURN(sampled.token, Draw(row, tokens.size()));
-  }
+  PF_ASSIGN_OR_RETURN(sampled.token, DrawToken(row, Settings(), RandomAt(tokens.size())));
   if (options_.logprobs) sampled.logprobs = Logprobs(raw, sampled.token);
   return sampled;
 }

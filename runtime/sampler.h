@@ -13,7 +13,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "pagefuse/runtime/logit_row.h"
+#include "pagefuse/ops/kernels/rows/logit_edit.h"
+#include "pagefuse/ops/pagefuse/sampling/draw.h"
+#include "pagefuse/ops/pagefuse/sampling/logit_row.h"
 #include "pagefuse/runtime/token_constraint.h"
 
 namespace pagefuse {
@@ -49,6 +51,14 @@ struct SampledToken {
   std::optional<TokenLogprobs> logprobs = {};
 };
 
+// What a token is drawn by where the logits are.
+struct DrawPlan {
+  DrawSettings settings;
+  LogitPenalties penalties;
+  std::vector<std::pair<int64_t, LogitEdit>> edits;  // by token, each once
+  uint64_t random = 0;                               // divided by 2^64 a number in [0, 1)
+};
+
 // The tokens of one sample of one request. What it draws depends on options, seed, sample and position alone,
 // and on the logits: token_weights.h is the arithmetic, equal on every machine.
 class Sampler {
@@ -61,13 +71,21 @@ class Sampler {
   absl::StatusOr<SampledToken> Next(std::span<const float> logits, std::span<const int64_t> tokens,
                                     size_t prompt, const TokenLimits& limits = {});
 
+  // What Next would draw by; nullopt where it needs more of the row: logprobs, or tokens that a grammar allows.
+  std::optional<DrawPlan> Plan(std::span<const int64_t> tokens, size_t prompt,
+                               const TokenLimits& limits);
+
   uint64_t seed() const { return seed_; }
 
  private:
-  bool adjusts() const;
+  bool penalises() const;
   void CountTokens(std::span<const int64_t> tokens, size_t prompt);
+  // Of the tokens that are known, by CountTokens.
+  absl::flat_hash_map<int64_t, LogitEdit> Edits(const TokenLimits& limits) const;
   void Adjust(std::span<const float> logits, const TokenLimits& limits);
-  absl::StatusOr<int64_t> Draw(const LogitRow& row, uint64_t position) const;
+  DrawSettings Settings() const;
+  LogitPenalties Penalties() const;
+  uint64_t RandomAt(size_t position) const;
   TokenLogprobs Logprobs(const LogitRow& raw, int64_t token) const;
 
   SamplingOptions options_;

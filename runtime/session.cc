@@ -29,9 +29,11 @@ namespace {
 
 int64_t HostSteps(const ExecutionPlan& plan) {
   if (plan.device == nullptr) return 0;
-  return std::ranges::count_if(plan.steps, [](const PlannedStep& step) {
-    return step.copy == StepCopy::kNone && !step.on_device && !step.only_views;
-  });
+  return std::count_if(plan.steps.begin() + plan.device_begin, plan.steps.end(),
+                       [](const PlannedStep& step) {
+                         return step.copy == StepCopy::kNone && !step.on_device &&
+                                !step.only_views && !step.follows_from_shapes;
+                       });
 }
 
 int64_t WeightBytes(const Graph& graph) {
@@ -134,7 +136,10 @@ struct Session::Impl {
   // that the device updates lie on it or on the host.
   absl::StatusOr<std::vector<Tensor>> Run(const std::vector<Tensor>& feeds,
                                           const std::vector<Tensor>& outputs,
-                                          const std::vector<size_t>& wanted);
+                                          const std::vector<size_t>& wanted, OutputsIn outputs_in);
+  absl::StatusOr<std::vector<Tensor>> Run(const std::map<std::string, Tensor>& feeds,
+                                          const std::vector<std::string>& fetches,
+                                          OutputsIn outputs_in);
 };
 
 void UseWeights(const WeightFormat& format, SessionOptions& options) {
@@ -194,6 +199,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(Model model,
   impl->files = FilesOf(impl->model);
   impl->executor = std::make_unique<Executor>(std::move(plan), options.limits);
   impl->executor->set_profile(options.profile);
+  impl->executor->set_device_graphs(options.device_graphs);
   return std::unique_ptr<Session>(new Session(std::move(impl)));
 }
 
@@ -213,7 +219,9 @@ SessionStats Session::stats() const {
           .inferences = impl_->executor->inferences(),
           .allocations = impl_->executor->allocations(),
           .host_steps = HostSteps(impl_->executor->plan()),
-          .device_copies = impl_->executor->device_copies()};
+          .device_copies = impl_->executor->device_copies(),
+          .replays = impl_->executor->replays(),
+          .device_seconds = impl_->executor->device_seconds()};
 }
 
 const std::shared_ptr<DeviceContext>& Session::device() const { return impl_->options.device; }
@@ -236,6 +244,22 @@ std::string Session::KernelReport() const {
     }
     StrAppend(&text, "\n");
   }
+  return text;
+}
+
+std::string Session::DeviceReport() const {
+  if (impl_->options.device == nullptr) return "";
+  const SessionStats counts = stats();
+  std::string text = StrCat(impl_->options.device->name(), ", ", counts.host_steps, " of ",
+                            counts.nodes, " nodes on the host, ", counts.device_copies,
+                            counts.device_copies == 1 ? " copy" : " copies", " in the last step");
+  if (const Node* breaker = impl_->executor->capture_breaker()) {
+    return StrCat(text, "; no graphs of steps, as ", breaker->Description(),
+                  " runs on the host behind others on the device");
+  }
+  StrAppend(&text, "; ", counts.replays, " steps as graphs");
+  const std::string& miss = impl_->executor->capture_miss();
+  if (!miss.empty()) StrAppend(&text, ", the last one not: ", miss);
   return text;
 }
 
@@ -315,7 +339,18 @@ std::vector<Tensor> Session::Impl::BoundOutputs() const {
 
 absl::StatusOr<std::vector<Tensor>> Session::Run(const std::map<std::string, Tensor>& feeds,
                                                  const std::vector<std::string>& fetches) {
-  const std::vector<Value*>& graph_outputs = impl_->model.graph->outputs();
+  return impl_->Run(feeds, fetches, OutputsIn::kHost);
+}
+
+absl::StatusOr<std::vector<Tensor>> Session::RunInPlace(const std::map<std::string, Tensor>& feeds,
+                                                        const std::vector<std::string>& fetches) {
+  return impl_->Run(feeds, fetches, OutputsIn::kTheirPlace);
+}
+
+absl::StatusOr<std::vector<Tensor>> Session::Impl::Run(const std::map<std::string, Tensor>& feeds,
+                                                       const std::vector<std::string>& fetches,
+                                                       OutputsIn outputs_in) {
+  const std::vector<Value*>& graph_outputs = model.graph->outputs();
   std::vector<size_t> wanted;
   for (const std::string& fetch : fetches) {
     size_t i = 0;
@@ -325,17 +360,17 @@ absl::StatusOr<std::vector<Tensor>> Session::Run(const std::map<std::string, Ten
     }
     wanted.push_back(i);
   }
-  const std::lock_guard turn(impl_->turn);
-  const ScopedWorkerPool pool_scope(impl_->workers);
-  PF_ASSIGN_OR_RETURN(std::vector<Tensor> ordered, impl_->FeedsInOrder(feeds));
-  PF_RETURN_IF_ERROR(CheckIntact(impl_->files));
-  const MemoryBudgetScope memory_scope(impl_->memory);
+  const std::lock_guard lock(turn);
+  const ScopedWorkerPool pool_scope(workers);
+  PF_ASSIGN_OR_RETURN(std::vector<Tensor> ordered, FeedsInOrder(feeds));
+  PF_RETURN_IF_ERROR(CheckIntact(files));
+  const MemoryBudgetScope memory_scope(memory);
   if (fetches.empty()) {
     wanted.resize(graph_outputs.size());
     std::iota(wanted.begin(), wanted.end(), size_t{0});
   }
   PF_ASSIGN_OR_RETURN(std::vector<Tensor> outputs,
-                      impl_->Run(ordered, impl_->BoundOutputs(), wanted));
+                      Run(ordered, BoundOutputs(), wanted, outputs_in));
   if (fetches.empty()) return outputs;
   std::vector<Tensor> fetched;
   for (size_t i : wanted) fetched.push_back(outputs[i]);
@@ -351,9 +386,10 @@ bool Session::Impl::IsOnDevice(std::string_view input) const {
 
 absl::StatusOr<std::vector<Tensor>> Session::Impl::Run(const std::vector<Tensor>& feeds,
                                                        const std::vector<Tensor>& outputs,
-                                                       const std::vector<size_t>& wanted) {
+                                                       const std::vector<size_t>& wanted,
+                                                       OutputsIn outputs_in) {
   if (options.device == nullptr) return executor->Run(feeds, outputs);
-  return RunOnDevice(*executor, UpdatedInputs(), feeds, outputs, wanted);
+  return RunOnDevice(*executor, UpdatedInputs(), feeds, outputs, wanted, outputs_in);
 }
 
 absl::Status Session::Impl::AddZeroFeeds(std::map<std::string, Tensor>& feeds) const {

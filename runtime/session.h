@@ -51,6 +51,9 @@ struct SessionOptions {
   // Where kernels run that it has (ops/cuda/cuda.h opens one); other nodes, and all of them where it is
   // null, run on the host. One session has a device at a time.
   std::shared_ptr<DeviceContext> device = nullptr;
+  // What a run asks of the device is captured the second time that inputs have these shapes, and asked for
+  // at once from then on, where no node on the host reads what the device computed. Results are the same.
+  bool device_graphs = true;
   std::map<std::string, std::string> force_kernel = {};  // op name -> kernel name
   bool profile = false;
   // Files of ops, rules and kernels that are loaded first (loader/load_plugin.h), for the process.
@@ -69,10 +72,14 @@ struct SessionStats {
   int64_t output_bytes = 0;         // outputs of the last run that its caller gave no memory for
   int64_t memory_bytes = 0;         // held now, of what max_memory_bytes bounds
   int64_t nodes = 0;
-  int64_t inferences = 0;     // of shapes, by all runs; a run like the last one makes none
-  int64_t allocations = 0;    // of memory between nodes and for outputs, by all runs
-  int64_t host_steps = 0;     // nodes that run on the host in a session with a device
+  int64_t inferences = 0;   // of shapes, by all runs; a run like the last one makes none
+  int64_t allocations = 0;  // of memory between nodes and for outputs, by all runs
+  // With a device: nodes that run on the host, but for sizes and for what reads nothing that the device computed.
+  int64_t host_steps = 0;
   int64_t device_copies = 0;  // between host and device in the last run
+  int64_t replays = 0;        // runs that were asked of the device at once, of all
+  double device_seconds =
+      0;  // between the first and the last that runs asked of the device, of all
 };
 
 // One executed node of the last run.
@@ -103,6 +110,9 @@ class Session {
   // One line a node: node, kernel, and why better ones were refused; with a device also copies, with
   // the bytes that the last run copied.
   std::string KernelReport() const;
+  // A line: the device, nodes and copies of the last run beside it, and how often runs were asked for at once
+  // or which node on the host costs that. Empty where there is none.
+  std::string DeviceReport() const;
   // Null: the host.
   const std::shared_ptr<DeviceContext>& device() const;
 
@@ -125,6 +135,9 @@ class Session {
   // weights has become shorter since it was loaded.
   absl::StatusOr<std::vector<Tensor>> Run(const std::map<std::string, Tensor>& feeds,
                                           const std::vector<std::string>& fetches = {});
+  // The same, but that what the device computed stays in its memory.
+  absl::StatusOr<std::vector<Tensor>> RunInPlace(const std::map<std::string, Tensor>& feeds,
+                                                 const std::vector<std::string>& fetches = {});
 
   // Makes the first Run with feeds of these shapes cost what later ones cost: runs on them until
   // memory between nodes and in kernels has its size, weights and code are in memory and tables are

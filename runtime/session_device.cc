@@ -8,6 +8,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/tensor/memory_budget.h"
+#include "pagefuse/runtime/device_sampler.h"
 
 namespace pagefuse {
 namespace {
@@ -23,6 +24,10 @@ int64_t BlockStride(const Tensor& cache) {
 }
 
 }  // namespace
+
+SessionDevice::SessionDevice(Session& session, const CacheLayout& layout)
+    : session_(session), layout_(layout) {}
+SessionDevice::~SessionDevice() = default;
 
 absl::Status SessionDevice::MakePages(int64_t num_pages) {
   const MemoryBudgetScope scope(session_.memory());
@@ -97,8 +102,15 @@ absl::Status SessionDevice::WritePage(std::string_view cache, int64_t page,
 absl::StatusOr<std::unique_ptr<StepLogits>> SessionDevice::Run(const StepRecord& record) {
   std::map<std::string, Tensor> feeds = tensors_;
   PF_RETURN_IF_ERROR(record.AddFeeds(feeds));
-  PF_ASSIGN_OR_RETURN(std::vector<Tensor> outputs, session_.Run(feeds, {"logits"}));
-  return std::make_unique<HostLogits>(std::move(outputs[0]));
+  PF_ASSIGN_OR_RETURN(std::vector<Tensor> outputs, session_.RunInPlace(feeds, {"logits"}));
+  if (outputs[0].buffer() == nullptr || outputs[0].buffer()->on_host()) {
+    return std::make_unique<HostLogits>(std::move(outputs[0]));
+  }
+  if (!made_sampler_) {
+    PF_ASSIGN_OR_RETURN(sampler_, DeviceSampler::Create(session_.device()));
+    made_sampler_ = true;
+  }
+  return std::make_unique<DeviceLogits>(std::move(outputs[0]), *session_.device(), sampler_.get());
 }
 
 }  // namespace pagefuse

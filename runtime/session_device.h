@@ -10,9 +10,12 @@
 
 namespace pagefuse {
 
+class DeviceSampler;
+
 class SessionDevice final : public StepDevice {
  public:
-  SessionDevice(Session& session, const CacheLayout& layout) : session_(session), layout_(layout) {}
+  SessionDevice(Session& session, const CacheLayout& layout);
+  ~SessionDevice() override;
 
   // Caches that the session's device updates lie there, others are the host's and count against the
   // session's budget of memory.
@@ -33,6 +36,9 @@ class SessionDevice final : public StepDevice {
   Session& session_;
   const CacheLayout& layout_;
   std::map<std::string, Tensor> tensors_;
+  // Made for the first logits that a device has; null where it draws nothing.
+  bool made_sampler_ = false;
+  std::unique_ptr<DeviceSampler> sampler_;
 };
 
 }  // namespace pagefuse

@@ -5,13 +5,27 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
+#include <memory>
 #include <vector>
 
+#include "pagefuse/base/device.h"
 #include "pagefuse/ir/tensor/tensor.h"
 #include "pagefuse/runtime/execution_plan.h"
 #include "pagefuse/runtime/step_call.h"
 
 namespace pagefuse {
+
+// Kernels and copies of one run on the device, and what has to be the same so that they are those of another.
+struct CapturedRun {
+  std::unique_ptr<DeviceGraph> graph;
+  int64_t memory = 0;                // Executor::MemoryChanges
+  std::vector<const void*> feeds;    // by input that the device has: where it lies
+  std::vector<const void*> outputs;  // by output that has memory of its own: where
+  std::vector<int> output_feeds;     // by output that is an updated feed: the input; else -1
+  std::vector<std::vector<std::byte>>
+      host_data;             // that kernels looked at, of one step after the other
+  std::vector<int> checked;  // steps whose values are looked at: others look at the same
+};
 
 struct ShapePlan {
   // Of the inputs, in order: what tells two plans apart.
@@ -27,6 +41,11 @@ struct ShapePlan {
   std::vector<Form> inputs;
   RunValues values;
   std::vector<StepCall> calls;  // by step
+
+  // What the device was asked for by a run with these shapes, once it is captured.
+  std::unique_ptr<CapturedRun> captured;
+  bool is_settled = false;  // the last run found all memory that it needed
+  int misses = 0;           // runs that what was captured did not fit
 };
 
 // The plans of the last shapes: steps of a decoder come with the same numbers of tokens and sequences again and again, by

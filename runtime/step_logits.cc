@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/runtime/device_sampler.h"
 
 namespace pagefuse {
 namespace {
@@ -28,6 +30,12 @@ class PickedRows final : public StepLogits {
                                       const TokenLimits& limits) override {
     return logits_->Sample(places_[row], sampler, tokens, prompt, limits);
   }
+  bool draws_at_once() const override { return logits_->draws_at_once(); }
+  absl::Status DrawAtOnce(std::span<const RowDraw> draws) override {
+    std::vector<RowDraw> placed(draws.begin(), draws.end());
+    for (RowDraw& draw : placed) draw.row = places_[draw.row];
+    return logits_->DrawAtOnce(placed);
+  }
 
  private:
   std::unique_ptr<StepLogits> logits_;
@@ -48,6 +56,8 @@ absl::StatusOr<SampledToken> StepLogits::Sample(int64_t row, Sampler& sampler,
   return sampler.Next(logits, tokens, prompt, limits);
 }
 
+absl::Status StepLogits::DrawAtOnce(std::span<const RowDraw>) { return absl::OkStatus(); }
+
 absl::StatusOr<Tensor> StepLogits::TakeAll() {
   PF_ASSIGN_OR_RETURN(Tensor all, Tensor::Allocate(DataType::kFloat, dims()));
   for (int64_t row = 0; row < rows(); ++row) {
@@ -59,6 +69,75 @@ absl::StatusOr<Tensor> StepLogits::TakeAll() {
 
 absl::StatusOr<std::span<const float>> HostLogits::Row(int64_t row) {
   return logits_.values<float>().subspan(row * columns(), columns());
+}
+
+absl::StatusOr<std::span<const float>> DeviceLogits::Row(int64_t row) {
+  row_.resize(static_cast<size_t>(columns()));
+  const size_t bytes = row_.size() * sizeof(float);
+  PF_RETURN_IF_ERROR(device_.CopyToHost(
+      row_.data(), static_cast<const std::byte*>(logits_.data()) + static_cast<size_t>(row) * bytes,
+      bytes));
+  return row_;
+}
+
+absl::StatusOr<Tensor> DeviceLogits::TakeAll() {
+  PF_ASSIGN_OR_RETURN(Tensor all, Tensor::Allocate(DataType::kFloat, dims()));
+  if (all.byte_size() == 0) return all;
+  PF_RETURN_IF_ERROR(
+      device_.CopyToHost(all.mutable_data(), logits_.data(), static_cast<size_t>(all.byte_size())));
+  return all;
+}
+
+// Those rows one behind the other: where they lie so already, a view.
+absl::StatusOr<Tensor> DeviceLogits::RowsOf(std::span<const int64_t> rows) const {
+  const auto count = static_cast<int64_t>(rows.size());
+  const auto bytes = static_cast<size_t>(columns()) * sizeof(float);
+  const auto* data = static_cast<const std::byte*>(logits_.data());
+  bool in_order = true;
+  for (int64_t i = 0; i < count; ++i) in_order = in_order && rows[i] == rows[0] + i;
+  if (in_order) {
+    return Tensor::View(
+        DataType::kFloat, {count, columns()},
+        Buffer::BorrowConst(data + static_cast<size_t>(rows[0]) * bytes, bytes * rows.size()));
+  }
+  PF_ASSIGN_OR_RETURN(Tensor picked,
+                      Tensor::Allocate(DataType::kFloat, {count, columns()}, device_.memory()));
+  for (int64_t i = 0; i < count; ++i) {
+    PF_RETURN_IF_ERROR(device_.CopyOnDevice(
+        static_cast<std::byte*>(picked.mutable_data()) + static_cast<size_t>(i) * bytes,
+        data + static_cast<size_t>(rows[i]) * bytes, bytes));
+  }
+  return picked;
+}
+
+absl::Status DeviceLogits::DrawAtOnce(std::span<const RowDraw> draws) {
+  std::vector<DrawPlan> plans;
+  std::vector<int64_t> rows;
+  std::vector<Drawn> drawn;
+  for (const RowDraw& draw : draws) {
+    std::optional<DrawPlan> plan = draw.sampler->Plan(draw.tokens, draw.prompt, draw.limits);
+    if (!plan) continue;
+    plans.push_back(*std::move(plan));
+    rows.push_back(draw.row);
+    drawn.push_back({draw.sampler, draw.row, draw.tokens.size(), -1});
+  }
+  if (plans.empty() || columns() == 0) return absl::OkStatus();
+  PF_ASSIGN_OR_RETURN(const Tensor logits, RowsOf(rows));
+  PF_ASSIGN_OR_RETURN(const std::vector<int64_t> tokens, sampler_->Draw(logits, plans));
+  for (size_t i = 0; i < tokens.size(); ++i) drawn[i].token = tokens[i];
+  drawn_ = std::move(drawn);
+  return absl::OkStatus();
+}
+
+// What was not drawn at once, or has an error to be told, is drawn of the row here.
+absl::StatusOr<SampledToken> DeviceLogits::Sample(int64_t row, Sampler& sampler,
+                                                  std::span<const int64_t> tokens, size_t prompt,
+                                                  const TokenLimits& limits) {
+  const auto found = std::ranges::find_if(drawn_, [&](const Drawn& drawn) {
+    return drawn.sampler == &sampler && drawn.row == row && drawn.position == tokens.size();
+  });
+  if (found != drawn_.end() && found->token >= 0) return SampledToken{.token = found->token};
+  return StepLogits::Sample(row, sampler, tokens, prompt, limits);
 }
 
 std::unique_ptr<StepLogits> PickRows(std::unique_ptr<StepLogits> logits,

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 
+#include "pagefuse/base/device.h"
 #include "pagefuse/ir/tensor/tensor.h"
 #include "pagefuse/runtime/sampler.h"
 
@@ -34,6 +35,17 @@ class StepLogits {
   virtual absl::StatusOr<SampledToken> Sample(int64_t row, Sampler& sampler,
                                               std::span<const int64_t> tokens, size_t prompt,
                                               const TokenLimits& limits);
+  // What Sample is going to be asked for, where the rows are elsewhere: all of it is drawn at once. An error of what
+  // could not be drawn at all.
+  struct RowDraw {
+    int64_t row;
+    Sampler* sampler;
+    std::span<const int64_t> tokens;
+    size_t prompt;
+    TokenLimits limits;
+  };
+  virtual bool draws_at_once() const { return false; }
+  virtual absl::Status DrawAtOnce(std::span<const RowDraw> draws);
   // All rows, [R, V] or [1, T, V], in the host's memory. The last call.
   virtual absl::StatusOr<Tensor> TakeAll();
 };
@@ -50,6 +62,39 @@ class HostLogits final : public StepLogits {
 
  private:
   Tensor logits_;
+};
+
+class DeviceSampler;
+
+// Those that a device has computed, which draws of them what it can.
+class DeviceLogits final : public StepLogits {
+ public:
+  // float32 on the device, of two dims at least; `sampler` may be null, and both outlive it.
+  DeviceLogits(Tensor logits, DeviceContext& device, DeviceSampler* sampler)
+      : logits_(std::move(logits)), device_(device), sampler_(sampler) {}
+  const std::vector<int64_t>& dims() const override { return logits_.dims(); }
+  absl::StatusOr<std::span<const float>> Row(int64_t row) override;
+  bool draws_at_once() const override { return sampler_ != nullptr; }
+  absl::Status DrawAtOnce(std::span<const RowDraw> draws) override;
+  absl::StatusOr<SampledToken> Sample(int64_t row, Sampler& sampler,
+                                      std::span<const int64_t> tokens, size_t prompt,
+                                      const TokenLimits& limits) override;
+  absl::StatusOr<Tensor> TakeAll() override;
+
+ private:
+  struct Drawn {
+    const Sampler* sampler;
+    int64_t row;
+    size_t position;
+    int64_t token;
+  };
+  absl::StatusOr<Tensor> RowsOf(std::span<const int64_t> rows) const;
+
+  Tensor logits_;
+  DeviceContext& device_;
+  DeviceSampler* sampler_;
+  std::vector<Drawn> drawn_;
+  std::vector<float> row_;
 };
 
 // Rows `places` of others, as [places, V].

@@ -154,6 +154,7 @@ void AddAttentionKernels(OpRegistry& ops) {
               {.name = "cuda",
                .device = Device::kCuda,
                .priority = 10,
+               .host_inputs = {kPagedAttentionIn["query_start_loc"]},
                .supports =
                    [](const KernelQuery& query) {
                      const absl::Status format = SupportsFormat(query);

@@ -26,12 +26,23 @@ absl::StatusOr<std::shared_ptr<DeviceContext>> OpenDevice(std::string_view name)
 void AddCudaKernels(OpRegistry& ops) {
   cuda::AddElementwiseKernels(ops);
   cuda::AddMovementKernels(ops);
+  cuda::AddIndexedMovementKernels(ops);
   cuda::AddRowKernels(ops);
+  cuda::AddAddNormKernels(ops);
+  cuda::AddTopKKernels(ops);
   cuda::AddProductKernels(ops);
+  cuda::AddGroupedProductKernels(ops);
   cuda::AddInsertKernels(ops);
   cuda::AddAttentionKernels(ops);
   cuda::AddTurboQuantKernels(ops);
   cuda::AddIndexerKernels(ops);
+  cuda::AddGroupedRowKernels(ops);
+  cuda::AddRopeQuantKernels(ops);
+  cuda::AddCompressKernels(ops);
+  cuda::AddSlotKernels(ops);
+  cuda::AddLatentKernels(ops);
+  cuda::AddHyperConnectionKernels(ops);
+  cuda::AddSamplingKernels(ops);
 }
 
 namespace cuda {
@@ -40,6 +51,8 @@ Stream StreamOf(const KernelArgs& args) {
   PF_CHECK(args.device != nullptr);
   return static_cast<Stream>(args.device->queue());
 }
+
+IndexErrors IndexErrorsOf(const KernelArgs& args) { return {args.index_error, args.step}; }
 
 absl::Status LaunchStatus(Error error) { return LaunchError(error); }
 

@@ -5,6 +5,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/cuda/constant_inputs.h"
 #include "pagefuse/ops/cuda/cuda_kernels.h"
 #include "pagefuse/ops/cuda/known_formats.h"
 #include "pagefuse/ops/cuda/port_numbers.h"
@@ -112,6 +113,7 @@ absl::Status RunRopeCacheInsert(KernelArgs& args, const InsertPortNumbers& ports
   call.weight_type = weight.dtype;
   call.q_norm = weight.data;
   call.k_norm = args.input(ports.k_norm).data;
+  call.constant_weights = AreConstant(*args.node, {ports.q_norm, ports.k_norm});
   return LaunchStatus(LaunchRopeCacheInsert(call, StreamOf(args)));
 }
 

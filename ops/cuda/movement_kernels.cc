@@ -179,6 +179,7 @@ absl::Status RunGather(KernelArgs& args) {
       .from = x.data,
       .indices = indices.data,
       .wide_indices = indices.dtype == DataType::kInt64,
+      .errors = IndexErrorsOf(args),
       .to = args.output(0).data,
       .outer = Product(x.dims, 0, axis),
       .size = x.dims[axis],
@@ -195,6 +196,7 @@ absl::StatusOr<ElementsParams> ElementsOf(const KernelArgs& args, const TensorAr
   PF_ASSIGN_OR_RETURN(const int axis, AxisOf(*args.node, table.dims, 0));
   ElementsParams params{.indices = indices.data,
                         .wide_indices = indices.dtype == DataType::kInt64,
+                        .errors = IndexErrorsOf(args),
                         .dims = indices.dims,
                         .table_strides = RowMajorStrides(table.dims),
                         .axis = axis};
@@ -212,10 +214,8 @@ absl::Status RunGatherElements(KernelArgs& args) {
 
 absl::Status RunScatterElements(KernelArgs& args) {
   const TensorArg &x = args.input(0), &y = args.output(0);
-  if (x.data != y.data) {
-    PF_RETURN_IF_ERROR(
-        CopyBox(args, x, 0, {.dims = {x.size()}, .from_strides = {1}, .to_strides = {1}}, y));
-  }
+  const CopyBoxParams all{.dims = {x.size()}, .from_strides = {1}, .to_strides = {1}};
+  if (x.data != y.data) PF_RETURN_IF_ERROR(CopyBox(args, x, 0, all, y));
   PF_ASSIGN_OR_RETURN(ElementsParams params, ElementsOf(args, y));
   params.elements = args.input(2).data;
   return LaunchStatus(LaunchScatterElements(params, StreamOf(args)));
@@ -247,6 +247,7 @@ absl::Status RunGatherCodes(KernelArgs& args) {
   GatherCodesParams params{.codes = data.as<const uint8_t>(),
                            .indices = indices.data,
                            .wide_indices = indices.dtype == DataType::kInt64,
+                           .errors = IndexErrorsOf(args),
                            .scales = args.input(kScales).data,
                            .zeros = args.input(kZeros).as<const uint8_t>(),
                            .to = args.output(0).data,
@@ -283,13 +284,16 @@ void AddMovementKernels(OpRegistry& ops) {
   add("Transpose", RunTranspose);
   add("Expand", RunExpand, {1});
   add("Tile", RunTile, {1});
-  add("Gather", RunGather);
-  add("GatherElements", RunGatherElements);
-  AddKernelTo(
-      ops, "", "ScatterElements",
-      {.name = "cuda", .priority = 10, .supports = SupportsScatter, .run = RunScatterElements});
-  AddKernelTo(ops, "com.microsoft", "GatherBlockQuantized",
-              {.name = "cuda", .priority = 10, .run = RunGatherCodes});
+  const auto add_indexed = [&](const char* domain, const char* op, absl::Status (*run)(KernelArgs&),
+                               absl::Status (*supports)(const KernelQuery&)) {
+    AddKernelTo(
+        ops, domain, op,
+        {.name = "cuda", .priority = 10, .checks_indices = true, .supports = supports, .run = run});
+  };
+  add_indexed("", "Gather", RunGather, SupportsWholeBytes);
+  add_indexed("", "GatherElements", RunGatherElements, SupportsWholeBytes);
+  add_indexed("", "ScatterElements", RunScatterElements, SupportsScatter);
+  add_indexed("com.microsoft", "GatherBlockQuantized", RunGatherCodes, nullptr);
 }
 
 }  // namespace pagefuse::cuda

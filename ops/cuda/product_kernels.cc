@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// MatMul, Gemm, FusedMatMul, Linear, GatedLinear and MatMulNBits.
+// MatMul, Gemm, FusedMatMul, Linear, SplitLinear, GatedLinear and MatMulNBits.
 //
 // Weights lie on the device as the graph has them. Codes are multiplied in float, or, where accuracy_level lets the
 // host's kernels do so, by activations that are rounded to int8 as theirs are: then the same integers are added up.
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/cuda/constant_inputs.h"
 #include "pagefuse/ops/cuda/cuda_kernels.h"
 #include "pagefuse/ops/kernels/cuda/products.h"
 #include "pagefuse/ops/microsoft/matmul_nbits.h"
@@ -16,6 +18,7 @@
 #include "pagefuse/ops/onnx/product.h"
 #include "pagefuse/ops/pagefuse/linear/gate.h"
 #include "pagefuse/ops/pagefuse/linear/gated_linear.h"
+#include "pagefuse/ops/pagefuse/linear/split_linear.h"
 
 namespace pagefuse::cuda {
 namespace {
@@ -31,12 +34,6 @@ const std::vector<DataType>& FloatTypes() {
 absl::Status Run(KernelArgs& args, ProductParams& params) {
   params.scratch = args.scratch->Get(std::max<size_t>(ProductScratchBytes(params), 1));
   return LaunchStatus(LaunchProduct(params, StreamOf(args)));
-}
-
-bool AreConstant(const Node& node, std::initializer_list<int> inputs) {
-  return std::all_of(inputs.begin(), inputs.end(), [&](int i) {
-    return node.input(i) == nullptr || node.input(i)->IsConstant();
-  });
 }
 
 // x as rows, y, and no limit.
@@ -207,6 +204,33 @@ absl::Status RunGatedLinear(KernelArgs& args) {
   return Run(args, params);
 }
 
+// --- SplitLinear ---
+
+absl::Status RunSplitLinear(KernelArgs& args) {
+  using pagefuse_ops::kSplitLinearIn;
+  static_assert(kMostOutputParts == pagefuse_ops::kMostLinearParts);
+  PF_ASSIGN_OR_RETURN(const std::vector<int64_t> parts, args.node->IntsAttribute("parts", {}));
+  const int64_t k = args.input(kSplitLinearIn["x"]).dims.back();
+  const int64_t n = std::accumulate(parts.begin(), parts.end(), int64_t{0});
+  ProductParams params = ParamsOf(args, k, n);
+  if (k == 0) params.m = args.output(0).size() / parts[0];
+  for (const int64_t columns : parts) {
+    params.parts[params.num_parts] = {args.output(params.num_parts).data, columns};
+    ++params.num_parts;
+  }
+  PF_ASSIGN_OR_RETURN(params.weight,
+                      GateWeight(args, kSplitLinearIn["w"], kSplitLinearIn["scales"], k, n));
+  params.weight.rows = true;
+  if (params.weight.is_codes()) {
+    PF_ASSIGN_OR_RETURN(const NBitsSizes sizes, pagefuse_ops::CodeSizesOf(*args.node, k, n));
+    params.rounds_x = microsoft_ops::SupportsInt8(*args.node, sizes).ok();
+  }
+  SetRowBias(args.input(kSplitLinearIn["bias"]), params);
+  params.constant_weights =
+      AreConstant(*args.node, {kSplitLinearIn["w"], kSplitLinearIn["scales"]});
+  return Run(args, params);
+}
+
 // --- MatMulNBits ---
 
 constexpr int kA = microsoft_ops::kNBitsA, kB = microsoft_ops::kNBitsB;
@@ -262,6 +286,7 @@ void AddProductKernels(OpRegistry& ops) {
   add("com.microsoft", "FusedMatMul", RunFusedMatMul, SupportsFusedMatMul);
   add("com.microsoft", "MatMulNBits", RunNBits, SupportsNBits);
   add("pagefuse", "Linear", RunLinear);
+  add("pagefuse", "SplitLinear", RunSplitLinear);
   add("pagefuse", "GatedLinear", RunGatedLinear);
 }
 

@@ -6,6 +6,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/cuda/constant_inputs.h"
 #include "pagefuse/ops/cuda/cuda_kernels.h"
 #include "pagefuse/ops/kernels/cuda/rows.h"
 #include "pagefuse/ops/onnx/movement.h"
@@ -73,6 +74,7 @@ absl::Status RunNorm(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(NormParams params, NormOf(args, axis, 1e-5f));
   params.centred = centred;
   PF_RETURN_IF_ERROR(SetScale(args.input(1), centred ? args.input(2) : TensorArg(), params));
+  params.constant_weights = AreConstant(*args.node, {1});
   if (centred) params.mean = args.output(1).as<float>();
   params.inverse = args.output(centred ? 2 : 1).as<float>();
   return LaunchStatus(LaunchNorm(params, StreamOf(args)));
@@ -84,6 +86,7 @@ absl::Status RunSkipNorm(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(NormParams params, NormOf(args, -1, 1e-12f));
   params.centred = centred;
   PF_RETURN_IF_ERROR(SetScale(args.input(2), centred ? args.input(3) : TensorArg(), params));
+  params.constant_weights = AreConstant(*args.node, {2});
   params.skip = args.input(1).data;
   params.skip_rows = std::max<int64_t>(args.input(1).size() / std::max<int64_t>(params.n, 1), 1);
   params.bias = args.input(centred ? 4 : 3).data;

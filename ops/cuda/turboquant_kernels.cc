@@ -168,6 +168,7 @@ void AddTurboQuantKernels(OpRegistry& ops) {
               {.name = "cuda",
                .device = Device::kCuda,
                .priority = 10,
+               .host_inputs = {kIn["query_start_loc"]},
                .supports = [](const KernelQuery& q) { return CheckHeadLength(q, kIn["query"]); },
                .run = RunTurboQuantAttention});
   const PortNumbers dequant(*ops.Find("pagefuse", "TurboQuantDequant", 1));

@@ -15,6 +15,7 @@ void* Scratch::Get(size_t bytes, int slot) {
     // step.
     block = AllocateFrom(*allocator_, std::max(bytes, size + size / 2));
     if (block == nullptr) throw std::bad_alloc();
+    ++growths_;
   }
   return block.get();
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "pagefuse/base/allocator.h"
@@ -17,10 +18,13 @@ class Scratch {
   // `bytes` of memory aligned to 64, contents unspecified; valid until the next call of Get with
   // the same `slot`. Throws std::bad_alloc, as `new` does.
   void* Get(size_t bytes, int slot = 0);
+  // How often it took memory: addresses that it gave before are good until this changes.
+  int64_t growths() const { return growths_; }
 
  private:
   Allocator* allocator_;
   std::vector<AllocatedMemory> blocks_;
+  int64_t growths_ = 0;
 };
 
 }  // namespace pagefuse

@@ -88,6 +88,10 @@ struct KernelArgs {
   // Of such a kernel: inputs as the host has them, with null data for those that it does not know. It
   // knows what Kernel::host_inputs lists, constants of a few elements, and what a step was given.
   std::vector<TensorArg> on_host;
+  // Where it says which index is out of range (Kernel::checks_indices), and as which step of the plan,
+  // from 1.
+  DeviceIndexError* index_error = nullptr;
+  int step = 0;
 
   // An absent tensor for indices past the end.
   const TensorArg& input(int i) const;
@@ -125,6 +129,10 @@ struct Kernel {
   int priority = 0;
   // Of a kernel for a device: inputs that it reads on the host, such as axes.
   std::vector<int> host_inputs = {};
+  // Of such a kernel: it looks itself at indices that the host does not know. What is out of range it
+  // neither reads nor writes with, and tells KernelArgs::index_error; the run that reads its results says
+  // what the op's check would. Otherwise these are fetched and checked before it runs.
+  bool checks_indices = false;
   // OK, or the reason why not ("head_dim 72 is not a multiple of 16"). Null: always OK.
   std::function<absl::Status(const KernelQuery&)> supports = {};
   // Called once a session, before the first run. May be null.

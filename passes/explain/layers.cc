@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/passes/edit/op_types.h"
 #include "pagefuse/passes/explain/fusion_families.h"
 
 namespace pagefuse {
@@ -27,8 +28,9 @@ int NumberBehind(const std::string& name, size_t at) {
   return number;
 }
 
+// An AddNorm stands between two branches, and so between two layers as often as in one.
 bool IsFused(const Node& node) {
-  return node.domain() == "pagefuse" && !node.Is("Elementwise", "pagefuse");
+  return node.domain() == "pagefuse" && !IsAnyOf(node, {"AddNorm", "Elementwise"}, "pagefuse");
 }
 
 // Ops that a layer has one of, between its inserts and its MLP.

@@ -27,5 +27,6 @@ std::unique_ptr<Pass> FuseSinkAttention();
 std::unique_ptr<Pass> FuseEquivalent();
 std::unique_ptr<Pass> FuseElementwise();
 std::unique_ptr<Pass> FuseRepeatedRows();
+std::unique_ptr<Pass> JoinProductsOfOneInput();
 
 }  // namespace pagefuse

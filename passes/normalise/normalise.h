@@ -15,6 +15,7 @@ std::unique_ptr<Pass> InlineFunctions();
 std::unique_ptr<Pass> ExpandElementwise();
 std::unique_ptr<Pass> RaiseOpset();
 std::unique_ptr<Pass> DecomposeMicrosoftOps();
+std::unique_ptr<Pass> DecomposeAddNorm();
 std::unique_ptr<Pass> DecomposeSinkAttention();
 
 // Puts bodies in place of the calls of model-local functions, as the pass inline-functions does,

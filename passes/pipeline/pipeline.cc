@@ -58,6 +58,8 @@ void Normalise(Passes& passes) {
   passes.Add(RaiseOpset());
   // Decomposes attention and embedding that ONNX Runtime's tools fused.
   passes.Add(DecomposeMicrosoftOps());
+  // Decomposes norms and sums of a residual that were joined before, so that the last norm is found.
+  passes.Add(DecomposeAddNorm());
   // Decomposes attention with sinks of a graph that was fused before.
   passes.Add(DecomposeSinkAttention());
   // Gathers rows that are cut out of constant tables, one for each token. This comes before sizes are
@@ -195,6 +197,10 @@ void Finish(bool pages, Passes& passes) {
   passes.Add(FoldWeights());
   // Fuses the scaling, cast or quantisation of the result of paged attention.
   passes.Add(FusePagedOutput());
+  // Joins the norms on both sides of an addition to the residual.
+  passes.Add(EmbeddedRulePass("join-norms"));
+  // Joins products of one input, as those of query, key and value are. Weights have their format now.
+  passes.Add(JoinProductsOfOneInput());
   // Fuses the elementwise ops that remain into chains.
   passes.Add(FuseElementwise());
   // Cuts cache groups into parts that share pages of one size, where an option asks for it.

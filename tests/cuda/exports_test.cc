@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bundled Gemma exports on the device beside the host: logits, and the tokens that follow from them,
-// with every format of the cache.
+// The bundled exports on the device beside the host: logits, and the tokens that follow from them, with every
+// format of the cache.
 #include <algorithm>
 #include <cstdio>
+#include <ostream>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "graph_run.h"
@@ -29,13 +29,6 @@ std::string Number(double value) {
   char text[32];
   std::snprintf(text, sizeof(text), "%.2e", value);
   return text;
-}
-
-std::string NameOfRun(std::string_view model, std::string_view cache) {
-  std::string name = StrCat(model, "_", cache);
-  std::ranges::replace_if(
-      name, [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
-  return name;
 }
 
 // --- as exported ---
@@ -78,56 +71,104 @@ TEST_P(DeviceGraph, GivesTheRecordedOutputs) {
 
 // --- over a paged cache ---
 
-using ExportRun = std::tuple<std::string, std::string>;  // export, format of the cache
+struct ExportRun {
+  std::string model, cache = "none";
+  std::string index_keys = "none", index_query = "none";  // of DeepSeek V3.2 and V4
+  std::string file = "model.onnx";
 
-std::vector<ExportRun> Runs() {
+  std::string CacheText() const {
+    if (index_keys == "none" && index_query == "none") return cache;
+    return StrCat(cache, ", index keys ", index_keys, ", queries ", index_query);
+  }
+};
+
+std::string NameOfRun(const ExportRun& run) {
+  std::string name = StrCat(run.model, "_", run.CacheText());
+  std::ranges::replace_if(
+      name, [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
+  return name;
+}
+void PrintTo(const ExportRun& run, std::ostream* os) { *os << NameOfRun(run); }
+
+std::vector<ExportRun> GemmaRuns() {
   std::vector<ExportRun> runs;
   for (const char* model : {"gemma3_A23", "gemma3_B18", "gemma3_D_fp32", "gemma3_D_int4",
                             "gemma3_D_kvint8", "gemma3_D_paged", "gemma3_D_windowed"}) {
-    runs.emplace_back(model, "none");
+    runs.push_back({model});
   }
   for (const CacheChoice& choice : CacheChoices()) {
-    if (!choice.grouped()) runs.emplace_back("gemma3_A18", choice.name);
+    if (!choice.grouped()) runs.push_back({"gemma3_A18", std::string(choice.name)});
   }
-  runs.emplace_back("gemma3_D_windowed", "int8_per_token_head");
-  runs.emplace_back("gemma3_D_windowed", "turboquant_4bit_nc");
+  runs.push_back({"gemma3_D_windowed", "int8_per_token_head"});
+  runs.push_back({"gemma3_D_windowed", "turboquant_4bit_nc"});
   return runs;
 }
 
+std::vector<ExportRun> Runs() {
+  std::vector<ExportRun> runs = GemmaRuns();
+  for (const char* model : {"deepseek_v3_A18", "deepseek_v3_B18", "deepseek_v32_A18",
+                            "deepseek_v32_B18", "deepseek_v4_A18"}) {
+    runs.push_back({model});
+  }
+  runs.push_back({.model = "deepseek_v4_B18", .file = "prefill.onnx"});
+  for (const char* cache : {"none", "bf16", "fp8"}) runs.push_back({"deepseek_v3p_B18", cache});
+  for (const char* model : {"deepseek_v32p_A18", "deepseek_v4p_A18"}) {
+    runs.push_back({model});
+    runs.push_back({model, "bf16", "bf16"});
+    runs.push_back({model, "fp8"});
+    runs.push_back({model, "none", "fp8"});
+    runs.push_back({model, "none", "mxfp4"});
+    runs.push_back({model, "fp8", "fp8", "fp8"});
+    runs.push_back({model, "fp8", "mxfp4"});
+  }
+  return runs;
+}
+
+EngineOptions OptionsOf(const ExportRun& run, std::shared_ptr<DeviceContext> device) {
+  EngineOptions options = EngineOn(std::move(device), run.cache);
+  if (run.model.starts_with("deepseek_v32") || run.model.starts_with("deepseek_v4")) {
+    options.session.pipeline.options["indexer_cache"] = run.index_keys;
+    options.session.pipeline.options["indexer_query"] = run.index_query;
+  }
+  return options;
+}
+
 class DeviceExport : public ::testing::TestWithParam<ExportRun> {};
-INSTANTIATE_TEST_SUITE_P(Exports, DeviceExport, ::testing::ValuesIn(Runs()), [](const auto& info) {
-  return NameOfRun(std::get<0>(info.param), std::get<1>(info.param));
-});
+INSTANTIATE_TEST_SUITE_P(Exports, DeviceExport, ::testing::ValuesIn(Runs()),
+                         [](const auto& info) { return NameOfRun(info.param); });
 
 // A number that is rounded into the cache may get the code beside, by a difference in its last bit: the
 // logits move by what one code of many is, a small part of what the format loses.
-double ToleranceOf(const std::string& model, const std::string& cache) {
-  if (cache != "none") return 0.1;
+double ToleranceOf(const ExportRun& run) {
+  // Among keys of 4 bits the code beside may choose other rows: half of what an independent implementation
+  // found that the format is off by (1.59 in quantised.json).
+  if (run.index_keys == "mxfp4" && run.cache != "none") return 0.8;
+  if (run.CacheText() != "none") return 0.1;
   // In float16 throughout: a last place of its logits, which lie below 16.
-  return model == "gemma3_D_paged" ? 0x1p-7 : kTolerance;
+  return run.model == "gemma3_D_paged" ? 0x1p-7 : kTolerance;
 }
 
 // Teacher-forced, so that both see the same tokens; then on their own.
 TEST_P(DeviceExport, GivesTheLogitsAndTokensOfTheHost) {
   if (TestSettings().sanitize) GTEST_SKIP() << "single kernels are enough";
   ASSERT_TRUE(DeviceIsWell());
-  const auto& [name, cache] = GetParam();
+  const ExportRun& run = GetParam();
   const int failures = FailuresSoFar();
-  const Model model = LoadBundled(name);
-  const Greedy greedy = LoadGreedy(name);
+  const Model model = LoadBundled(run.model, run.file);
+  const Greedy greedy = LoadGreedy(run.model);
   Request forced{.prompt = greedy.prompt, .max_new_tokens = 32};
   forced.forced = greedy.tokens;
   forced.keep_logits = true;
   Request free{.prompt = greedy.prompt, .max_new_tokens = 32, .keep_logits = true};
-  const auto want = Generated(model, EngineOn(nullptr, cache), {forced, free});
-  const auto got = Generated(model, EngineOn(TestSettings().device, cache), {forced, free});
+  const auto want = Generated(model, OptionsOf(run, nullptr), {forced, free});
+  const auto got = Generated(model, OptionsOf(run, TestSettings().device), {forced, free});
   ASSERT_EQ(want.size(), 2u);
   ASSERT_EQ(got.size(), 2u);
   double error = 0;
   for (size_t t = 0; t < want[0].logits.size(); ++t) {
     error = std::max(error, MaxDifference(got[0].logits.at(t), want[0].logits[t]));
   }
-  EXPECT_LE(error, ToleranceOf(name, cache));
+  EXPECT_LE(error, ToleranceOf(run));
   int64_t clear = 0;
   for (size_t t = 0; t < want[0].tokens.size(); ++t) {
     if (GapOf(want[0].logits[t]) <= 2 * error) continue;
@@ -135,8 +176,8 @@ TEST_P(DeviceExport, GivesTheLogitsAndTokensOfTheHost) {
     EXPECT_EQ(got[0].tokens.at(t), want[0].tokens[t]) << "token " << t;
   }
   EXPECT_GT(clear, 0) << "no token is clear enough to compare";
-  ExpectSameTokens(got[1], want[1], 2 * ToleranceOf(name, cache));
-  Report::Get().AddGraph(name, cache, FailuresSoFar() == failures,
+  ExpectSameTokens(got[1], want[1], 2 * ToleranceOf(run));
+  Report::Get().AddGraph(run.model, run.CacheText(), FailuresSoFar() == failures,
                          StrCat("logits differ by ", Number(error), " at most; ", clear, " of ",
                                 want[0].tokens.size(), " tokens are clear and equal"));
 }

@@ -29,6 +29,7 @@ class GuardedContext final : public DeviceContext {
 
   std::string name() const override { return device_->name(); }
   Allocator& memory() override { return memory_; }
+  Allocator& shared_memory() override { return device_->shared_memory(); }
   void* queue() override { return device_->queue(); }
   absl::Status CopyToDevice(void* to, const void* from, size_t bytes) override;
   absl::Status CopyToHost(void* to, const void* from, size_t bytes) override;
@@ -36,6 +37,11 @@ class GuardedContext final : public DeviceContext {
   absl::Status CopyRowsOnDevice(void* to, size_t to_stride, const void* from, size_t from_stride,
                                 size_t bytes, int64_t rows) override;
   absl::Status Wait() override { return device_->Wait(); }
+  absl::Status BeginCapture() override { return device_->BeginCapture(); }
+  absl::StatusOr<std::unique_ptr<DeviceGraph>> EndCapture() override {
+    return device_->EndCapture();
+  }
+  absl::Status Replay(DeviceGraph& graph) override { return device_->Replay(graph); }
   void RewindMoments() override { device_->RewindMoments(); }
   absl::StatusOr<int> MarkMoment() override { return device_->MarkMoment(); }
   absl::StatusOr<double> MicrosecondsBetween(int first, int second) override;

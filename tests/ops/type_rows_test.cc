@@ -131,6 +131,8 @@ class EveryNode {
     for (const AttributeDef& def : op_.attributes()) {
       if (!def.names.empty()) {
         node.SetAttribute(def.name, {.value = chosen[next++]});
+      } else if (def.required && def.name == "parts") {
+        node.SetAttribute(def.name, {.value = std::vector<int64_t>{8}});
       } else if (def.required) {
         const bool is_float = absl::StrContains(def.name, "scale") && def.name != "scale_dim";
         if (is_float) node.SetAttribute(def.name, {.value = 1.0F});
@@ -152,7 +154,7 @@ class EveryNode {
       known.push_back({.dtype = inputs[i], .shape = {}, .value = {}, .tensor = nullptr});
     }
     for (size_t i = 0; i < op_.outputs().size(); ++i) {
-      const bool is_given = op_.outputs()[i].kind == PortKind::kRequired;
+      const bool is_given = op_.outputs()[i].kind != PortKind::kOptional;
       out.push_back(is_given ? graph.AddValue(StrCat("o", i)) : nullptr);
     }
     Node* node = graph.AddNode(op_.domain(), op_.name(), in, out);

@@ -213,7 +213,7 @@ TEST(RuleText, FilesOfTheTreeParse) {
     const auto rules = Must(ParseRules({StrCat(pass->name(), ".rules.txt"), text}));
     EXPECT_EQ(rules.size(), pass->rules().size());
   }
-  EXPECT_EQ(files, 10);
+  EXPECT_EQ(files, 11);
 }
 
 TEST(RuleText, DescribesItsRules) {

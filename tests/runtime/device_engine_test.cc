@@ -17,6 +17,18 @@
 namespace pagefuse {
 namespace {
 
+// All that a device draws by, and logprobs, for which rows come to the host.
+void AddFilters(std::mt19937& random, SamplingOptions& sampling) {
+  if (random() % 2 == 0) sampling.top_k = static_cast<int64_t>(1 + random() % 8);
+  if (random() % 2 == 0) sampling.top_p = 0.9;
+  if (random() % 2 == 0) sampling.min_p = 0.05;
+  if (random() % 2 == 0) sampling.repetition_penalty = 1.2;
+  if (random() % 2 == 0) sampling.frequency_penalty = 0.3;
+  if (random() % 2 == 0) sampling.presence_penalty = -0.2;
+  if (random() % 2 == 0) sampling.bias = {{3, 1.5}, {7, -100}};
+  if (random() % 8 == 0) sampling.logprobs = 2;
+}
+
 // Prompts that begin alike, are drawn or not, branch, and keep logits.
 Request RandomRequest(std::mt19937& random) {
   Request request;
@@ -30,7 +42,8 @@ Request RandomRequest(std::mt19937& random) {
   request.samples = random() % 5 == 0 ? static_cast<int64_t>(2 + random() % 2) : 1;
   request.keep_logits = random() % 3 == 0;
   request.sampling.seed = random();
-  if (random() % 2 == 0) request.sampling.temperature = 0.8f;
+  if (random() % 2 == 0) request.sampling.temperature = 0.8;
+  if (random() % 2 == 0) AddFilters(random, request.sampling);
   return request;
 }
 
@@ -40,13 +53,15 @@ struct Case {
   bool bf16_weights;
 };
 
-std::unique_ptr<Engine> Make(const Case& of, std::shared_ptr<DeviceContext> device) {
+std::unique_ptr<Engine> Make(const Case& of, std::shared_ptr<DeviceContext> device,
+                             bool device_graphs = true) {
   EngineOptions options{.kv_cache = of.kv_cache,
                         .block_size = 4,
                         .max_tokens_per_step = 24,
                         .max_sequences = 6,
                         .cache_tokens = 96};
   options.session.device = std::move(device);
+  options.session.device_graphs = device_graphs;
   if (of.bf16_weights) UseWeights(Must(FindWeightFormat("bf16")), options.session);
   return Must(Engine::Create(TinyDecoder(of.window), options));
 }
@@ -81,6 +96,18 @@ Answers RunSteps(Engine& engine, uint32_t seed, int64_t steps) {
   return answers;
 }
 
+// What was cancelled in one of them only is a matter of time.
+void ExpectEqual(const Answers& host, const Answers& device) {
+  int64_t compared = 0;
+  for (const auto& [which, answer] : device) {
+    const auto found = host.find(which);
+    if (found == host.end()) continue;
+    EXPECT_EQ(answer, found->second) << which.first;
+    ++compared;
+  }
+  EXPECT_GT(compared, 300);
+}
+
 TEST(DeviceEngine, RandomStepsHaveTheBitsOfTheHost) {
   const OpRegistry registry = pagefuse::WithFakeKernels();
   const Case cases[] = {{"none", 0, true},
@@ -90,21 +117,16 @@ TEST(DeviceEngine, RandomStepsHaveTheBitsOfTheHost) {
   for (const Case& of : cases) {
     SCOPED_TRACE(of.kv_cache);
     const Answers host = RunSteps(*Make(of, nullptr), 11, 2500);
-    const ScopedOpRegistry scope(registry);
-    const auto context = std::make_shared<FakeContext>();
-    const auto engine = Make(of, context);
-    EXPECT_GT(context->memory().used(), 0u);
-    const Answers device = RunSteps(*engine, 11, 2500);
     EXPECT_GT(host.size(), 300u);
-    // What was cancelled in one of them only is a matter of time.
-    int64_t compared = 0;
-    for (const auto& [which, answer] : device) {
-      const auto found = host.find(which);
-      if (found == host.end()) continue;
-      EXPECT_EQ(answer, found->second) << which.first;
-      ++compared;
+    const ScopedOpRegistry scope(registry);
+    for (const bool device_graphs : {true, false}) {
+      const auto context = std::make_shared<FakeContext>();
+      const auto engine = Make(of, context, device_graphs);
+      EXPECT_GT(context->memory().used(), 0u);
+      ExpectEqual(host, RunSteps(*engine, 11, 2500));
+      const int64_t replays = engine->session().stats().replays;
+      EXPECT_EQ(replays > 500, device_graphs) << replays;
     }
-    EXPECT_GT(compared, 300);
   }
 }
 

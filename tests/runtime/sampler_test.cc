@@ -14,9 +14,9 @@
 #include "tiny_decoder.h"
 
 #include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/pagefuse/sampling/token_weights.h"
 #include "pagefuse/runtime/engine.h"
 #include "pagefuse/runtime/random.h"
-#include "pagefuse/runtime/token_weights.h"
 
 namespace pagefuse {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Integer weights of rows against sums and sorting of all of them.
-#include "pagefuse/runtime/token_weights.h"
+#include "pagefuse/ops/pagefuse/sampling/token_weights.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +11,8 @@
 #include "gtest/gtest.h"
 #include "must.h"
 #include "simd_targets.h"
+
+#include "pagefuse/ops/kernels/numeric/share_of.h"
 
 namespace pagefuse {
 namespace {

@@ -92,6 +92,7 @@ VeiledMemory::Open::~Open() {
 }
 
 absl::Status FakeContext::CopyToDevice(void* to, const void* from, size_t bytes) {
+  PF_CHECK(captured_ == nullptr);
   PF_CHECK(memory_.Holds(to, bytes));
   PF_CHECK(!memory_.Holds(from, 1));
   const VeiledMemory::Open open(memory_);
@@ -100,6 +101,7 @@ absl::Status FakeContext::CopyToDevice(void* to, const void* from, size_t bytes)
 }
 
 absl::Status FakeContext::CopyToHost(void* to, const void* from, size_t bytes) {
+  PF_CHECK(captured_ == nullptr);
   PF_CHECK(memory_.Holds(from, bytes));
   PF_CHECK(!memory_.Holds(to, 1));
   const VeiledMemory::Open open(memory_);
@@ -113,13 +115,48 @@ absl::Status FakeContext::CopyOnDevice(void* to, const void* from, size_t bytes)
 
 absl::Status FakeContext::CopyRowsOnDevice(void* to, size_t to_stride, const void* from,
                                            size_t from_stride, size_t bytes, int64_t rows) {
-  const VeiledMemory::Open open(memory_);
-  for (int64_t i = 0; i < rows; ++i) {
-    auto* out = static_cast<std::byte*>(to) + static_cast<size_t>(i) * to_stride;
-    const auto* in = static_cast<const std::byte*>(from) + static_cast<size_t>(i) * from_stride;
-    PF_CHECK(memory_.Holds(out, bytes) && memory_.Holds(in, bytes));
-    std::memmove(out, in, bytes);
-  }
+  return Do([=, this] {
+    const VeiledMemory::Open open(memory_);
+    for (int64_t i = 0; i < rows; ++i) {
+      auto* out = static_cast<std::byte*>(to) + static_cast<size_t>(i) * to_stride;
+      const auto* in = static_cast<const std::byte*>(from) + static_cast<size_t>(i) * from_stride;
+      PF_CHECK(memory_.Holds(out, bytes) && memory_.Holds(in, bytes));
+      std::memmove(out, in, bytes);
+    }
+    return absl::OkStatus();
+  });
+}
+
+namespace {
+
+struct FakeGraph final : DeviceGraph {
+  std::vector<FakeContext::Work> works;
+};
+
+}  // namespace
+
+absl::Status FakeContext::Do(Work work) {
+  if (captured_ == nullptr) return work();
+  captured_->push_back(std::move(work));
+  return absl::OkStatus();
+}
+
+absl::Status FakeContext::BeginCapture() {
+  PF_CHECK(captured_ == nullptr);
+  captured_ = std::make_unique<std::vector<Work>>();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<DeviceGraph>> FakeContext::EndCapture() {
+  PF_CHECK(captured_ != nullptr);
+  auto graph = std::make_unique<FakeGraph>();
+  graph->works = *std::exchange(captured_, nullptr);
+  return graph;
+}
+
+absl::Status FakeContext::Replay(DeviceGraph& graph) {
+  PF_CHECK(captured_ == nullptr);
+  for (const Work& work : static_cast<FakeGraph&>(graph).works) PF_RETURN_IF_ERROR(work());
   return absl::OkStatus();
 }
 
@@ -156,20 +193,27 @@ class FakeState final : public KernelState {
   FakeState(const Kernel* kernel, std::unique_ptr<KernelState> state)
       : kernel_(kernel), state_(std::move(state)) {}
 
-  absl::Status Run(KernelArgs& args) {
-    auto& memory = *static_cast<VeiledMemory*>(args.device->queue());
+  absl::Status Run(const KernelArgs& args) {
+    auto& device = *static_cast<FakeContext*>(args.device->queue());
+    KernelArgs call = args;
+    call.state = state_.get();
+    return device.Do([this, &device, call] {
+      KernelArgs again = call;
+      return RunNow(device.memory(), again);
+    });
+  }
+
+ private:
+  absl::Status RunNow(VeiledMemory& memory, KernelArgs& call) {
     const VeiledMemory::Open open(memory);
-    for (const auto* list : {&args.inputs, &args.outputs}) {
+    for (const auto* list : {&call.inputs, &call.outputs}) {
       for (const TensorArg& arg : *list) {
         if (arg.data != nullptr && arg.size() > 0) PF_CHECK(memory.Holds(arg.data, 1));
       }
     }
-    KernelArgs call = args;
-    call.state = state_.get();
     return kernel_ == nullptr ? RunDecomposition(call) : kernel_->run(call);
   }
 
- private:
   const Kernel* kernel_;
   std::unique_ptr<KernelState> state_;
 };

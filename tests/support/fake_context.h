@@ -5,10 +5,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -57,23 +59,33 @@ class FakeContext final : public DeviceContext {
 
   std::string name() const override { return "fake"; }
   VeiledMemory& memory() override { return memory_; }
-  // The memory, which kernels open: contexts around this one have none that could be.
-  void* queue() override { return &memory_; }
+  Allocator& shared_memory() override { return HostAllocator(); }
+  // This, also of contexts around it: what kernels run on.
+  void* queue() override { return this; }
   absl::Status CopyToDevice(void* to, const void* from, size_t bytes) override;
   absl::Status CopyToHost(void* to, const void* from, size_t bytes) override;
   absl::Status CopyOnDevice(void* to, const void* from, size_t bytes) override;
   absl::Status CopyRowsOnDevice(void* to, size_t to_stride, const void* from, size_t from_stride,
                                 size_t bytes, int64_t rows) override;
   absl::Status Wait() override { return absl::OkStatus(); }
+  // What is captured is run by Replay: the fake kernels and copies on the device.
+  absl::Status BeginCapture() override;
+  absl::StatusOr<std::unique_ptr<DeviceGraph>> EndCapture() override;
+  absl::Status Replay(DeviceGraph& graph) override;
   void RewindMoments() override { moments_ = 0; }
   absl::StatusOr<int> MarkMoment() override { return moments_++; }
   absl::StatusOr<double> MicrosecondsBetween(int first, int second) override {
     return second - first;
   }
 
+  // Does it, or keeps it where work is captured.
+  using Work = std::function<absl::Status()>;
+  absl::Status Do(Work work);
+
  private:
   VeiledMemory memory_;
   int moments_ = 0;
+  std::unique_ptr<std::vector<Work>> captured_;  // null where nothing is being captured
 };
 
 // The ops of the process, each with a kernel "fake" for a device, which is the one that the CPU would take, or the

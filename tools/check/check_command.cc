@@ -137,7 +137,7 @@ Result CheckData(const std::string& folder, const Flags& flags, SessionOptions o
 // (accuracy_level 4) stay in float, unless --kernel or --weights say otherwise.
 void KeepActivationsInFloat(SessionOptions& options) {
   if (options.pipeline.options.contains("weights")) return;
-  for (const char* op : {"MatMulNBits", "GatedLinear", "GroupedMatMul"}) {
+  for (const char* op : {"MatMulNBits", "GatedLinear", "GroupedMatMul", "SplitLinear"}) {
     options.force_kernel.insert({op, "hwy"});
   }
 }

@@ -51,6 +51,8 @@ void AddRunFlags(Command command, SessionFlags& flags) {
       .ShowsDefault();
   AddDeviceFlag(command, flags.device,
                 "where the nodes run that it has kernels for: cpu, cuda or cuda:N");
+  command.AddFlag("--no-graphs", flags.no_graphs,
+                  "ask the device for each node of a step by itself, with the same results");
   command.AddSize(
       "--max-memory", flags.max_memory,
       "memory that a run may take, as 8GiB or in bytes; four fifths of what the machine "
@@ -116,6 +118,7 @@ absl::StatusOr<SessionOptions> MakeSessionOptions(const SessionFlags& flags) {
   UseWeights(weights, options);
   options.num_threads = flags.threads;
   PF_ASSIGN_OR_RETURN(options.device, ReadDeviceFlag(flags.device));
+  options.device_graphs = !flags.no_graphs;
   options.map_files = !flags.read_weights;
   constexpr auto kMost = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
   options.max_memory_bytes = static_cast<int64_t>(std::min(flags.max_memory, kMost));

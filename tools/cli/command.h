@@ -63,6 +63,7 @@ struct SessionFlags {
   WeightFlags weights;
   int threads = 0;
   std::string device = kHostDevice;
+  bool no_graphs = false;
   uint64_t max_memory = 0;  // bytes, 0 for what SessionOptions says
   bool read_weights = false;
   std::vector<std::string> disabled_passes;

@@ -122,16 +122,34 @@ class FullSteps {
   absl::Status Take(const EngineStep& step) {
     if (!step.decode || step.tokens != sequences_) return absl::OkStatus();
     seconds_ += step.seconds;
+    if (step.session->device() != nullptr) TakeDeviceTime(step.session->stats().device_seconds);
     return --left_ > 0 ? absl::OkStatus() : absl::CancelledError("all steps are timed");
   }
+  // Of a step on a device but the first one, and what the device took of it; 0 where there is none.
+  double StepMs() const { return timed_ > 0 ? 1e3 * timed_seconds_ / timed_ : 0; }
+  double DeviceMs() const { return timed_ > 0 ? 1e3 * device_seconds_ / timed_ : 0; }
   // 0 where there were too few.
   double TokensPerSecond() const {
     return left_ > 0 || seconds_ <= 0 ? 0 : static_cast<double>(sequences_ * steps_) / seconds_;
   }
 
  private:
+  // `total` is what the device took for all steps by now.
+  void TakeDeviceTime(double total) {
+    if (last_total_ > 0) {
+      device_seconds_ += total - last_total_;
+      timed_seconds_ = seconds_ - first_seconds_;
+      ++timed_;
+    } else {
+      first_seconds_ = seconds_;
+    }
+    last_total_ = total;
+  }
+
   int64_t sequences_ = 0, steps_ = 0, left_ = 0;
   double seconds_ = 0;
+  int64_t timed_ = 0;
+  double first_seconds_ = 0, timed_seconds_ = 0, device_seconds_ = 0, last_total_ = 0;
 };
 
 class Bench {
@@ -191,8 +209,7 @@ class Bench {
   }
 
   // What was computed, by the time of the steps alone.
-  absl::StatusOr<double> TokensPerSecond(const std::vector<Request>& requests,
-                                         const BenchRow& row) {
+  absl::StatusOr<double> TokensPerSecond(const std::vector<Request>& requests, BenchRow& row) {
     if (row.generates && decoder_.engine() != nullptr) return Generating(requests, row);
     const EngineStats before = decoder_.stats();
     PF_ASSIGN_OR_RETURN(const std::vector<Completion> completions, decoder_.Generate(requests));
@@ -208,10 +225,13 @@ class Bench {
   }
 
   // Tokens of steps in which all sequences generate.
-  absl::StatusOr<double> Generating(const std::vector<Request>& requests, const BenchRow& row) {
+  absl::StatusOr<double> Generating(const std::vector<Request>& requests, BenchRow& row) {
     full_ = FullSteps(row.batch, row.tokens);
     const absl::StatusOr<std::vector<Completion>> completions = decoder_.Generate(requests);
-    const double rate = std::exchange(full_, FullSteps()).TokensPerSecond();
+    const FullSteps full = std::exchange(full_, FullSteps());
+    const double rate = full.TokensPerSecond();
+    row.step_ms = full.StepMs();
+    row.device_ms = full.DeviceMs();
     if (rate > 0) return rate;
     PF_RETURN_IF_ERROR(completions.status());
     PF_RETURN_IF_ERROR(FirstError(*completions));
@@ -229,7 +249,8 @@ class Bench {
     PF_RETURN_IF_ERROR(decoder_.WarmUp(requests));
     for (int64_t i = 0; i < flags_.repetitions; ++i) {
       progress.Reach(i);
-      PF_ASSIGN_OR_RETURN(row.tokens_per_second.emplace_back(), TokensPerSecond(requests, row));
+      PF_ASSIGN_OR_RETURN(const double rate, TokensPerSecond(requests, row));
+      row.tokens_per_second.push_back(rate);
     }
     rows.push_back(std::move(row));
     return absl::OkStatus();

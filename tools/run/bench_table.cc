@@ -17,21 +17,32 @@ namespace {
 using Line = std::vector<std::string>;
 
 const Line kNames = {"model", "weights", "cache", "batch", "test", "tokens/s", "+-"};
+const Line kDeviceNames = {"ms a step", "on the device"};
 constexpr size_t kFirstNumber = 5;  // columns from here on stand to the right
 
+std::string Milliseconds(double value) {
+  return value > 0 ? absl::StrFormat("%.2f", value) : std::string();
+}
+
 std::vector<Line> Lines(const std::vector<BenchRow>& rows) {
+  const bool on_device =
+      std::ranges::any_of(rows, [](const BenchRow& row) { return row.device_ms > 0; });
   std::vector<Line> lines = {kNames};
+  if (on_device) lines[0].insert(lines[0].end(), kDeviceNames.begin(), kDeviceNames.end());
   for (const BenchRow& row : rows) {
     const Spread spread = SpreadOf(row.tokens_per_second);
     lines.push_back({row.model, row.weights, row.cache, std::to_string(row.batch), row.test,
                      absl::StrFormat("%.2f", spread.mean),
                      absl::StrFormat("%.2f", spread.deviation)});
+    if (!on_device) continue;
+    lines.back().push_back(Milliseconds(row.step_ms));
+    lines.back().push_back(Milliseconds(row.device_ms));
   }
   return lines;
 }
 
 std::vector<size_t> Widths(const std::vector<Line>& lines) {
-  std::vector<size_t> widths(kNames.size());
+  std::vector<size_t> widths(lines[0].size());
   for (const Line& line : lines) {
     for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
   }
@@ -130,6 +141,9 @@ nlohmann::ordered_json BenchJson(const std::vector<BenchRow>& rows) {
                     {"mean_tokens_per_second", spread.mean},
                     {"deviation", spread.deviation},
                     {"tokens_per_second", row.tokens_per_second}});
+    if (row.device_ms == 0) continue;
+    list.back()["step_milliseconds"] = row.step_ms;
+    list.back()["device_milliseconds"] = row.device_ms;
   }
   return list;
 }

@@ -21,6 +21,8 @@ struct BenchRow {
   int64_t depth = 0;       // tokens before those that are generated
   double load_seconds = 0;
   std::vector<double> tokens_per_second;  // one a repetition
+  // Of a step in which all sequences generate, on a device: what it took, and the device of that. Else 0.
+  double step_ms = 0, device_ms = 0;
 };
 
 struct Spread {

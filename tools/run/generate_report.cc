@@ -133,6 +133,8 @@ void PrintAllFigures(const Decoder& decoder, const Json& json) {
   std::cerr << "fused: " << JoinCounts(CountOps(*decoder.session().model().graph, "pagefuse"))
             << "\n";
   std::cerr << "graph: " << json["nodes"] << " nodes\n";
+  const std::string device = decoder.session().DeviceReport();
+  if (!device.empty()) std::cerr << "device: " << device << "\n";
   std::cerr << "cache: " << json["kv_cache"].get<std::string>()
             << (json.contains("kv_cache_skip_layers")
                     ? StrCat(" but in layers ", JsonText(json["kv_cache_skip_layers"]))

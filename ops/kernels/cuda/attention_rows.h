@@ -195,10 +195,14 @@ __device__ inline void StoreOutput(const PagedAttention& p, int64_t row, const f
   }
 }
 
-// From the weighted sum of values o[0, D) of all keys, in shared memory, to the outputs. Changes o. `row` is token * heads + head.
-__device__ inline void FinishRow(const PagedAttention& p, int64_t row, RowSums sums, float* o) {
+// From the weighted sum of values o[0, D) of all keys, in shared memory, to the outputs. Changes o. `row` is token * heads + head: an int
+// where no row is transformed and no query is of e4m3fn, as in decode kernels.
+template <typename Row>
+__device__ void FinishRow(const PagedAttention& p, Row row, RowSums sums, float* o) {
+  constexpr bool kAnyMode = sizeof(Row) > 4;
   const int n = static_cast<int>(p.batch.head_size);
-  const int64_t head = row % p.batch.num_heads;
+  const Row token = row / static_cast<Row>(p.batch.num_heads);
+  const Row head = row % static_cast<Row>(p.batch.num_heads);
   float factor = 1;  // of the values
   if (p.head_sink != nullptr) {
     const float sink = SinkOf(p, head);
@@ -210,16 +214,15 @@ __device__ inline void FinishRow(const PagedAttention& p, int64_t row, RowSums s
   }
   const bool empty = sums.sum == 0;
   if (p.lse != nullptr && LaneId() == 0) {
-    const int64_t token = row / p.batch.num_heads;
     p.lse[head * p.batch.num_tokens + token] = empty ? -INFINITY : sums.max + logf(sums.sum);
   }
-  const float after = p.has_f8_query() && p.v_scale != nullptr ? *p.v_scale : 1.0f;
+  const float after = kAnyMode && p.has_f8_query() && p.v_scale != nullptr ? *p.v_scale : 1.0f;
 #pragma unroll 1
   for (int d = LaneId(); d < n; d += kWarp) {
     o[d] = empty || factor == 0 ? 0.0f : o[d] * factor / sums.sum * after;
   }
   __syncwarp();
-  if (p.transforms_rows()) {
+  if (kAnyMode && p.transforms_rows()) {
 #pragma unroll 1
     for (int d = LaneId(); d < n; d += kWarp) o[d] = RoundThrough(p.compute_type, o[d]);
     __syncwarp();

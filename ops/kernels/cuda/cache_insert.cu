@@ -8,12 +8,12 @@ namespace {
 
 template <typename T>
 __global__ void CacheInsertKernel(const __grid_constant__ CacheInsert insert, int longest_row) {
+  ptx::LetNextKernelBegin();
   ptx::WaitForKernelBefore();
   const int64_t token = blockIdx.x;
-  const int64_t num_slots = NumSlots(insert.key.rows);
-  const int64_t slot = SlotToWrite(insert.slots, token, num_slots);
+  const TokenSlot slot(insert.slots, token, NumSlots(insert.key.rows));
   const int row = RowOfWarp();
-  if (slot < 0 || row >= insert.key.heads + insert.value.heads) return;
+  if (row >= insert.key.heads + insert.value.heads) return;
   float* x = FloatsOfWarp(longest_row);
   if (row < insert.key.heads) {
     InsertUnchangedRow<T>(insert.key, token, row, slot, x);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/ops/kernels/cuda/context.h"
 
+#include <algorithm>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,6 +23,46 @@ namespace {
 constexpr size_t kUploadPiece = size_t{16} << 20;
 constexpr size_t kDownloadPiece = size_t{4} << 20;
 
+class Graph final : public DeviceGraph {
+ public:
+  Graph(int ordinal, cudaGraphExec_t graph) : ordinal_(ordinal), graph_(graph) {}
+  ~Graph() override {
+    (void)cudaSetDevice(ordinal_);
+    (void)cudaGraphExecDestroy(graph_);
+  }
+  cudaGraphExec_t get() const { return graph_; }
+
+ private:
+  const int ordinal_;
+  const cudaGraphExec_t graph_;
+};
+
+// Page-locked memory of the host. What is freed may still be written by what the stream was asked before:
+// it is waited for.
+class SharedMemory final : public Allocator {
+ public:
+  SharedMemory(int ordinal, cudaStream_t& stream) : ordinal_(ordinal), stream_(stream) {}
+
+  std::byte* Allocate(size_t bytes) override {
+    void* data = nullptr;
+    (void)cudaSetDevice(ordinal_);
+    if (cudaHostAlloc(&data, std::max<size_t>(bytes, 1), cudaHostAllocMapped) != cudaSuccess) {
+      (void)cudaGetLastError();
+      return nullptr;
+    }
+    return static_cast<std::byte*>(std::memset(data, 0, bytes));
+  }
+  void Free(std::byte* data, size_t) override {
+    (void)cudaSetDevice(ordinal_);
+    (void)cudaStreamSynchronize(stream_);
+    (void)cudaFreeHost(data);
+  }
+
+ private:
+  const int ordinal_;
+  const cudaStream_t& stream_;
+};
+
 class Context final : public DeviceContext {
  public:
   explicit Context(int ordinal) : ordinal_(ordinal) {}
@@ -29,6 +71,7 @@ class Context final : public DeviceContext {
 
   std::string name() const override { return name_; }
   Allocator& memory() override { return *memory_; }
+  Allocator& shared_memory() override { return shared_memory_; }
   void* queue() override {
     (void)cudaSetDevice(ordinal_);
     return stream_;
@@ -57,6 +100,10 @@ class Context final : public DeviceContext {
     return Checked(RuntimeStatus("cudaStreamSynchronize", cudaStreamSynchronize(stream_)));
   }
 
+  absl::Status BeginCapture() override;
+  absl::StatusOr<std::unique_ptr<DeviceGraph>> EndCapture() override;
+  absl::Status Replay(DeviceGraph& graph) override;
+
   void RewindMoments() override { marked_ = 0; }
   absl::StatusOr<int> MarkMoment() override;
   absl::StatusOr<double> MicrosecondsBetween(int first, int second) override;
@@ -76,6 +123,7 @@ class Context final : public DeviceContext {
   absl::Status broken_;
   cudaStream_t stream_ = nullptr;
   std::optional<DeviceMemory> memory_;
+  SharedMemory shared_memory_{ordinal_, stream_};
   PinnedPieces upload_{kUploadPiece};
   PinnedPieces download_{kDownloadPiece};
   std::vector<cudaEvent_t> moments_;
@@ -139,6 +187,29 @@ absl::Status Context::CopyRows(void* to, size_t to_stride, const void* from, siz
                             static_cast<const std::byte*>(from) + row * from_stride, bytes));
   }
   return absl::OkStatus();
+}
+
+absl::Status Context::BeginCapture() {
+  PF_RETURN_IF_ERROR(Begin());
+  return Checked(RuntimeStatus("cudaStreamBeginCapture",
+                               cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal)));
+}
+
+absl::StatusOr<std::unique_ptr<DeviceGraph>> Context::EndCapture() {
+  cudaGraph_t captured = nullptr;
+  PF_RETURN_IF_ERROR(
+      Checked(RuntimeStatus("cudaStreamEndCapture", cudaStreamEndCapture(stream_, &captured))));
+  cudaGraphExec_t graph = nullptr;
+  const cudaError_t made = cudaGraphInstantiate(&graph, captured, 0);
+  (void)cudaGraphDestroy(captured);
+  PF_RETURN_IF_ERROR(Checked(RuntimeStatus("cudaGraphInstantiate", made)));
+  return std::make_unique<Graph>(ordinal_, graph);
+}
+
+absl::Status Context::Replay(DeviceGraph& graph) {
+  PF_RETURN_IF_ERROR(Begin());
+  return Checked(
+      RuntimeStatus("cudaGraphLaunch", cudaGraphLaunch(static_cast<Graph&>(graph).get(), stream_)));
 }
 
 absl::Status Context::Mark() {

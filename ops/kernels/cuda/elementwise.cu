@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "pagefuse/ops/kernels/cuda/dense_step.h"
 #include "pagefuse/ops/kernels/cuda/element_steps.h"
 #include "pagefuse/ops/kernels/cuda/elementwise.h"
 #include "pagefuse/ops/kernels/cuda/launch_kernel.h"
@@ -16,12 +17,17 @@ constexpr int kOutput = kMaxElementInputs;  // the last tensor of a walk
 // That every launch may have.
 constexpr int64_t kSharedBytes = 48 << 10;
 
+// Each new line of it that a kernel reads takes as long as its whole work on a small tensor: what all read comes first, and the walk, which
+// tensors without strides have no need of, last.
 struct Launched {
+  uint32_t size;  // threads that have work
+  // Bit i: neighbours of the result have the same element of tensor i.
+  uint32_t repeated;
+  bool dense;  // there is one axis, whose other tensors have neighbours
+  void* output;
+  const void* inputs[kMaxElementInputs];
   ElementProgram program;
   Strided<kTensors> walk;
-  const void* inputs[kMaxElementInputs];
-  void* output;
-  uint32_t size;  // threads that have work
 };
 
 // Registers of one thread, in a column of shared memory of its own: each of kVector elements.
@@ -137,7 +143,9 @@ __global__ void __launch_bounds__(kThreads)
   if (index >= launched.size) return;
   const ElementProgram& program = launched.program;
   Registers<Word, kVector> registers{reinterpret_cast<Word*>(shared) + threadIdx.x};
+  const auto repeats = [&](int tensor) { return (launched.repeated >> tensor & 1) != 0; };
   const auto place_of = [&](int tensor) {
+    if (launched.dense) return repeats(tensor) ? 0 : int64_t{index} * kVector;
     int64_t place = 0;
     uint32_t rest = index;
     for (int axis = 0; axis < launched.walk.axes; ++axis) {
@@ -150,7 +158,7 @@ __global__ void __launch_bounds__(kThreads)
   };
   for (int i = 0; i < program.inputs; ++i) {
     Load<Word, kVector>(static_cast<DataType>(program.input_types[i]), launched.inputs[i],
-                        place_of(i), launched.walk.strides[i][0] == 0, registers, i);
+                        place_of(i), repeats(i), registers, i);
   }
   const auto operand = [&](int id, int element) {
     return id < kElementConstant ? registers.at(id, element)
@@ -172,6 +180,8 @@ __global__ void __launch_bounds__(kThreads)
 int64_t WidthOf(uint8_t type) { return ElementWidth(static_cast<DataType>(type)); }
 
 constexpr int kVectorElements = 4;
+// Up to here a thread has one element: the steps of several come one after the other.
+constexpr int64_t kFewElements = 1 << 15;
 
 // Whether each tensor's inner elements are neighbours that one access takes, or one element.
 bool SuitsVectors(const ElementwiseParams& params, const StridedAxes<kTensors>& axes) {
@@ -195,11 +205,18 @@ bool SuitsVectors(const ElementwiseParams& params, const StridedAxes<kTensors>& 
 template <typename Word, int kVector>
 Error LaunchWalks(const ElementwiseParams& params, StridedAxes<kTensors> axes, Stream stream) {
   const ElementProgram& program = *params.program;
+  Launched launched{.program = program};
+  launched.dense = axes.axes.size() == 1;
+  for (int i = 0; i < kTensors; ++i) {
+    const int64_t stride = axes.inner().strides[i];
+    if (stride == 0) launched.repeated |= 1u << i;
+    launched.dense = launched.dense && (stride == 0 || stride == 1);
+  }
   if (kVector > 1) {
     axes.inner().size /= kVector;
     for (int64_t& stride : axes.inner().strides) stride *= kVector;
   }
-  Launched launched{.program = program, .walk = axes.Walked()};
+  launched.walk = axes.Walked();
   launched.size = static_cast<uint32_t>(axes.walked_size());
   const size_t shared = sizeof(Word) * kVector * kThreads * program.registers;
   const LaunchShape shape{.grid = static_cast<unsigned>(CeilDiv(launched.size, kThreads)),
@@ -228,8 +245,13 @@ Error LaunchElementwise(const ElementwiseParams& params, Stream stream) {
   const StridedAxes<kTensors> axes(params.dims, strides);
   if (axes.size() == 0) return 0;
   if (program.wide) return LaunchWalks<uint64_t, 1>(params, axes, stream);
+  const bool suits_vectors = SuitsVectors(params, axes);
+  if (axes.axes.size() == 1 && axes.outer_axes() == 0 && IsDenseStep(program)) {
+    const auto repeats = [&](int input) { return axes.axes[0].strides[input] == 0; };
+    return LaunchDenseStep(params, axes.size(), suits_vectors, repeats, stream);
+  }
   const bool fits = int64_t{kVectorElements} * 4 * kThreads * program.registers <= kSharedBytes;
-  if (fits && SuitsVectors(params, axes)) {
+  if (fits && suits_vectors && axes.walked_size() > kFewElements) {
     return LaunchWalks<uint32_t, kVectorElements>(params, axes, stream);
   }
   return LaunchWalks<uint32_t, 1>(params, axes, stream);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What inserts into paged caches share: which tokens are written, and the launch of a warp a row. Device code: for .cu files.
+//
+// A step of one token is as long as its loads that wait one for the other: rows, slots and positions are all on their way before one is used.
 #pragma once
 
 #include <algorithm>
@@ -31,42 +33,106 @@ __device__ inline float* FloatsOfWarp(int longest_row) {
   return reinterpret_cast<float*>(insert_rows + static_cast<int>(threadIdx.x) / kWarp * fours);
 }
 
-// The slot to write for a token, or -1; the same for all threads of the CTA.
-__device__ inline int64_t SlotToWrite(const SlotMapping& slots, int64_t token, int64_t num_slots) {
-  const int64_t slot = slots[token];
-  if (slot < 0 || slot >= num_slots) return -1;
-  if (slots.unique) return slot;
-  bool later = false;
-  for (int64_t t = token + 1 + threadIdx.x; t < slots.tokens; t += blockDim.x) {
-    later = later || slots[t] == slot;
-  }
-  return __syncthreads_or(later) ? -1 : slot;
+// Element i of indices of int32 or int64, without a branch, which would wait for what it loads.
+__device__ inline int64_t FetchIndex(const void* indices, bool is_int64, int64_t i) {
+  const int32_t* words = static_cast<const int32_t*>(indices) + (is_int64 ? 2 * i : i);
+  const int32_t low = words[0], high = words[is_int64 ? 1 : 0];
+  return is_int64 ? int64_t{high} << 32 | static_cast<uint32_t>(low) : int64_t{low};
 }
 
 constexpr int64_t NumSlots(const CacheRows& rows) { return rows.num_blocks * rows.block_size; }
 
-// Loads the row, lets `change` change it, and writes it to its slot.
+// The slot of the CTA's token. Later tokens with the same one win: few of them each warp that writes looks at, as late as it writes; many the
+// whole CTA, at the start.
+class TokenSlot {
+ public:
+  // For all threads of the CTA.
+  __device__ TokenSlot(const SlotMapping& slots, int64_t token, int64_t num_slots)
+      : slots_(slots),
+        token_(token),
+        num_slots_(num_slots),
+        slot_(FetchIndex(slots.slots, slots.is_int64, token)) {
+    if (slots.unique || slots.tokens <= kFewTokens) return;
+    if (__syncthreads_or(ComesLater(threadIdx.x, blockDim.x))) slot_ = -1;
+  }
+
+  // The slot to write, or -1. For all lanes of a warp.
+  __device__ int64_t ToWrite() const {
+    if (slot_ < 0 || slot_ >= num_slots_) return -1;
+    if (slots_.unique || slots_.tokens > kFewTokens) return slot_;
+    return __any_sync(kAllLanes, ComesLater(LaneId(), kWarp)) ? -1 : slot_;
+  }
+
+ private:
+  static constexpr int kFewTokens = 256;
+
+  // Whether one of every `threads`-th of the later tokens has the slot.
+  __device__ bool ComesLater(unsigned thread, unsigned threads) const {
+    bool later = false;
+    for (int64_t t = token_ + 1 + thread; t < slots_.tokens; t += threads) {
+      later = later || slots_[t] == slot_;
+    }
+    return later;
+  }
+
+  const SlotMapping& slots_;
+  int64_t token_, num_slots_, slot_;
+};
+
+// use(d, from[d, d + 4)) for the lane's fours, of which some are on their way at once.
 template <typename T, class F>
-__device__ void InsertRow(const InsertSide& side, int64_t token, int head, int64_t slot, float* x,
-                          F change) {
-  const T* source = reinterpret_cast<const T*>(side.source) +
-                    (token * side.heads + head) * static_cast<int64_t>(side.head_size);
-  LoadRow(source, side.head_size, x);
-  change(x);
-  EncodeCacheRow(side, head, x, side.rows.AtSlot(slot, head));
+__device__ void ForEachFour(const T* from, int n, const F& use) {
+  constexpr int kAtOnce = 4;
+#pragma unroll 1
+  for (int first = 4 * LaneId(); first < n; first += kAtOnce * 4 * kWarp) {
+    Four<T> fours[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const int d = first + k * 4 * kWarp;
+      if (d < n) fours[k] = *reinterpret_cast<const Four<T>*>(from + d);
+    }
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const int d = first + k * 4 * kWarp;
+      if (d < n) use(d, fours[k]);
+    }
+  }
+}
+
+// LoadRow with loads at once.
+template <typename T>
+__device__ void LoadInsertRow(const T* from, int n, float* x) {
+  if (!ComesInFours(from, n)) return LoadRow(from, n, x);
+  ForEachFour(from, n, [=](int d, const Four<T>& four) {
+    *reinterpret_cast<float4*>(x + d) =
+        make_float4(static_cast<float>(four.at[0]), static_cast<float>(four.at[1]),
+                    static_cast<float>(four.at[2]), static_cast<float>(four.at[3]));
+  });
+  __syncwarp();
+}
+
+template <typename T>
+__device__ const T* SourceRow(const InsertSide& side, int64_t token, int head) {
+  return reinterpret_cast<const T*>(side.source) +
+         (token * side.heads + head) * static_cast<int64_t>(side.head_size);
+}
+
+// Writes a row in shared memory, which may change.
+__device__ inline void StoreInSlot(const InsertSide& side, int head, const TokenSlot& slot,
+                                   float* x) {
+  const int64_t to = slot.ToWrite();
+  if (to >= 0) EncodeCacheRow(side, head, x, side.rows.AtSlot(to, head));
 }
 
 // The row as it is. A float is its own code: it may pass through a register whatever it holds.
 template <typename T>
 __device__ void CopyRowToSlot(const InsertSide& side, int64_t token, int head, int64_t slot) {
-  const T* source = reinterpret_cast<const T*>(side.source) +
-                    (token * side.heads + head) * static_cast<int64_t>(side.head_size);
+  const T* source = SourceRow<T>(side, token, head);
   T* to = reinterpret_cast<T*>(side.rows.AtSlot(slot, head).data);
   const int n = side.head_size;
   if (ComesInFours(source, n) && ComesInFours(to, n)) {
-    for (int d = 4 * LaneId(); d < n; d += 4 * kWarp) {
-      *reinterpret_cast<Four<T>*>(to + d) = *reinterpret_cast<const Four<T>*>(source + d);
-    }
+    ForEachFour(source, n,
+                [=](int d, const Four<T>& four) { *reinterpret_cast<Four<T>*>(to + d) = four; });
   } else {
     for (int d = LaneId(); d < n; d += kWarp) to[d] = source[d];
   }
@@ -74,10 +140,15 @@ __device__ void CopyRowToSlot(const InsertSide& side, int64_t token, int head, i
 
 // A row that nothing changes on its way.
 template <typename T>
-__device__ void InsertUnchangedRow(const InsertSide& side, int64_t token, int head, int64_t slot,
-                                   float* x) {
-  if (side.CopiesBytes()) return CopyRowToSlot<T>(side, token, head, slot);
-  InsertRow<T>(side, token, head, slot, x, [](float*) {});
+__device__ void InsertUnchangedRow(const InsertSide& side, int64_t token, int head,
+                                   const TokenSlot& slot, float* x) {
+  if (side.CopiesBytes()) {
+    const int64_t to = slot.ToWrite();
+    if (to >= 0) CopyRowToSlot<T>(side, token, head, to);
+    return;
+  }
+  LoadInsertRow(SourceRow<T>(side, token, head), side.head_size, x);
+  StoreInSlot(side, head, slot, x);
 }
 
 }  // namespace pagefuse::cuda

@@ -12,4 +12,7 @@ using Stream = CUstream_st*;
 // A cudaError_t: 0 is success. That of the launch alone; what fails in a kernel is told by whoever waits for the stream.
 using Error = int;
 
+// Of the current device.
+int Multiprocessors();
+
 }  // namespace pagefuse::cuda

@@ -36,6 +36,7 @@ struct alignas(count * sizeof(T)) Elements {
 
 template <typename From, typename To, int count>
 __global__ void MergeKernel(const __grid_constant__ MergeAttnStates p, int64_t pieces) {
+  ptx::LetNextKernelBegin();
   ptx::WaitForKernelBefore();
   const int64_t piece = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (piece >= pieces) return;

@@ -1,46 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
-
-#include "pagefuse/ops/kernels/cuda/element.h"
-#include "pagefuse/ops/kernels/cuda/launch_kernel.h"
 #include "pagefuse/ops/kernels/cuda/movement.h"
-#include "pagefuse/ops/kernels/cuda/ptx.h"
+#include "pagefuse/ops/kernels/cuda/movement_parts.h"
 #include "pagefuse/ops/kernels/cuda/strided.h"
 
 namespace pagefuse::cuda {
 namespace {
-
-constexpr int kThreads = 256;
-
-// Calls f(static_cast<T*>(nullptr)) with what moves 16, 8, 4, 2 or 1 bytes at once.
-template <typename F>
-Error ForWidth(int64_t bytes, const F& f) {
-  switch (bytes) {
-    case 16:
-      return f(static_cast<uint4*>(nullptr));
-    case 8:
-      return f(static_cast<uint2*>(nullptr));
-    case 4:
-      return f(static_cast<uint32_t*>(nullptr));
-    case 2:
-      return f(static_cast<uint16_t*>(nullptr));
-    case 1:
-      return f(static_cast<uint8_t*>(nullptr));
-    default:
-      return kTooLarge;
-  }
-}
 
 // --- boxes ---
 
 constexpr int kFrom = 0, kTo = 1;
 
 template <typename T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kMovingThreads)
     CopyBoxKernel(const __grid_constant__ Strided<2> box, const T* from, T* to, uint32_t size) {
   ptx::LetNextKernelBegin();
   ptx::WaitForKernelBefore();
-  for (uint32_t i = blockIdx.x * kThreads + threadIdx.x; i < size; i += gridDim.x * kThreads) {
+  for (uint32_t i = blockIdx.x * kMovingThreads + threadIdx.x; i < size;
+       i += gridDim.x * kMovingThreads) {
     int64_t places[2];
     box.PlacesOf(i, 2, places);
     to[places[kTo]] = from[places[kFrom]];
@@ -70,47 +46,31 @@ int64_t WidenElements(const CopyBoxParams& params, StridedAxes<2>& box) {
   return width;
 }
 
-// Blocks for so many threads' work; those that a device does not hold at once take more than one each.
-unsigned BlocksFor(int64_t size) {
-  return static_cast<unsigned>(std::min<int64_t>(CeilDiv(size, kThreads), 1 << 16));
-}
-
 // --- rows by index ---
 
-__device__ int64_t IndexAt(const void* indices, bool wide, int64_t i) {
-  return wide ? static_cast<const int64_t*>(indices)[i] : static_cast<const int32_t*>(indices)[i];
+// The row of the table that row `k` of the result is, or -1, which `tells` says too.
+template <typename Params>
+__device__ int64_t RowOf(const Params& p, int64_t k, bool tells) {
+  const int64_t i = k % p.count;
+  const int64_t index =
+      CheckedIndex(IndexAt(p.indices, p.wide_indices, i), p.size, p.errors, i, tells);
+  return index < 0 ? -1 : k / p.count * p.size + index;
 }
 
-// The row of the table that row `k` of the result is, or -1.
-__device__ int64_t RowOf(const void* indices, bool wide, int64_t count, int64_t size, int64_t k) {
-  int64_t index = IndexAt(indices, wide, k % count);
-  if (index < 0) index += size;
-  return index < 0 || index >= size ? -1 : k / count * size + index;
-}
-
-// A block takes a row, or kThreads elements of a long one.
+// A block takes a row, or kMovingThreads elements of a long one.
 template <typename T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kMovingThreads)
     GatherKernel(const __grid_constant__ GatherParams p, int64_t row_size) {
   ptx::LetNextKernelBegin();
   ptx::WaitForKernelBefore();
-  const int64_t column = int64_t{blockIdx.y} * blockDim.x + threadIdx.x;
+  const int64_t column = MovedColumn();
   if (column >= row_size) return;
   for (int64_t k = blockIdx.x; k < p.outer * p.count; k += gridDim.x) {
-    const int64_t row = RowOf(p.indices, p.wide_indices, p.count, p.size, k);
+    const int64_t row = RowOf(p, k, column == 0);
     T value = {};
     if (row >= 0) value = static_cast<const T*>(p.from)[row * row_size + column];
     static_cast<T*>(p.to)[k * row_size + column] = value;
   }
-}
-
-// Threads of a block for rows of so many elements, and the grid of rows and blocks a row.
-LaunchShape RowsShape(int64_t rows, int64_t row_size) {
-  const int64_t threads = std::min<int64_t>(CeilDiv(row_size, 32) * 32, kThreads);
-  constexpr int64_t kMostRows = (int64_t{1} << 31) - 1;
-  return {.grid = dim3(static_cast<unsigned>(std::min(rows, kMostRows)),
-                       static_cast<unsigned>(CeilDiv(row_size, threads))),
-          .block = dim3(static_cast<unsigned>(threads))};
 }
 
 // --- elements by index ---
@@ -124,27 +84,27 @@ struct Lines {
   bool wide;
   uint32_t lines;
   int64_t length, size, steps[2];
+  IndexErrors errors;
 };
 
 // A thread takes a line, so that what is written twice comes in order.
 template <typename T, bool kScatters>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kMovingThreads)
     ElementsKernel(const __grid_constant__ Lines p, T* elements, T* table) {
   ptx::LetNextKernelBegin();
   ptx::WaitForKernelBefore();
-  const uint32_t line = blockIdx.x * kThreads + threadIdx.x;
+  const uint32_t line = blockIdx.x * kMovingThreads + threadIdx.x;
   if (line >= p.lines) return;
   int64_t places[2];
   p.walk.PlacesOf(line, 2, places);
   for (int64_t i = 0; i < p.length; ++i, places[kElements] += p.steps[kElements]) {
-    int64_t index = IndexAt(p.indices, p.wide, places[kElements]);
-    if (index < 0) index += p.size;
-    const bool there = index >= 0 && index < p.size;
+    const int64_t k = places[kElements];
+    const int64_t index = CheckedIndex(IndexAt(p.indices, p.wide, k), p.size, p.errors, k, true);
     const int64_t at = places[kTable] + index * p.steps[kTable];
     if constexpr (kScatters) {
-      if (there) table[at] = elements[places[kElements]];
+      if (index >= 0) table[at] = elements[k];
     } else {
-      elements[places[kElements]] = there ? table[at] : T{};
+      elements[k] = index >= 0 ? table[at] : T{};
     }
   }
 }
@@ -155,6 +115,7 @@ Error LaunchElements(const ElementsParams& params, Stream stream) {
   Lines p{.indices = params.indices, .wide = params.wide_indices};
   p.length = dims[params.axis];
   p.size = params.size;
+  p.errors = params.errors;
   p.steps[kElements] = own[params.axis];
   p.steps[kTable] = table[params.axis];
   for (std::vector<int64_t>* list : {&dims, &own, &table}) list->erase(list->begin() + params.axis);
@@ -163,8 +124,8 @@ Error LaunchElements(const ElementsParams& params, Stream stream) {
   if (axes.outer_axes() > 0) return kTooLarge;
   p.walk = axes.Walked();
   p.lines = static_cast<uint32_t>(axes.size());
-  const LaunchShape shape{.grid = static_cast<unsigned>(CeilDiv(p.lines, kThreads)),
-                          .block = kThreads};
+  const LaunchShape shape{.grid = static_cast<unsigned>(CeilDiv(p.lines, kMovingThreads)),
+                          .block = kMovingThreads};
   return ForWidth(params.element_size, [&]<typename T>(T*) {
     return Launch(ElementsKernel<T, kScatters>, shape, stream, p, static_cast<T*>(params.elements),
                   static_cast<T*>(params.table));
@@ -199,14 +160,14 @@ __device__ float DecodedAt(const GatherCodesParams& p, int64_t e) {
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kMovingThreads)
     GatherCodesKernel(const __grid_constant__ GatherCodesParams p) {
   ptx::LetNextKernelBegin();
   ptx::WaitForKernelBefore();
-  const int64_t column = int64_t{blockIdx.y} * blockDim.x + threadIdx.x;
+  const int64_t column = MovedColumn();
   if (column >= p.row) return;
   for (int64_t k = blockIdx.x; k < p.outer * p.count; k += gridDim.x) {
-    const int64_t row = RowOf(p.indices, p.wide_indices, p.count, p.size, k);
+    const int64_t row = RowOf(p, k, column == 0);
     const float value = row < 0 ? 0.0f : DecodedAt<T>(p, row * p.row + column);
     static_cast<T*>(p.to)[k * p.row + column] = FromFloat<T>(value);
   }
@@ -224,8 +185,8 @@ Error LaunchCopyBox(const CopyBoxParams& params, Stream stream) {
     const Strided<2> walked = box.Walked();
     const int64_t size = box.walked_size();
     return box.ForEachWalk([&](const auto& places) {
-      return Launch(CopyBoxKernel<T>, {.grid = BlocksFor(size), .block = kThreads}, stream, walked,
-                    from + places[kFrom], to + places[kTo], static_cast<uint32_t>(size));
+      return Launch(CopyBoxKernel<T>, {.grid = BlocksFor(size), .block = kMovingThreads}, stream,
+                    walked, from + places[kFrom], to + places[kTo], static_cast<uint32_t>(size));
     });
   });
 }
@@ -233,13 +194,9 @@ Error LaunchCopyBox(const CopyBoxParams& params, Stream stream) {
 Error LaunchGather(const GatherParams& params, Stream stream) {
   const int64_t rows = params.outer * params.count;
   if (rows == 0 || params.row_bytes == 0) return 0;
-  int64_t width = 16;
-  while (params.row_bytes % width != 0 || !IsAligned(params.from, width) ||
-         !IsAligned(params.to, width)) {
-    width /= 2;
-  }
+  const int64_t width = WidthOfRows(params.row_bytes, params.from, params.to);
   const int64_t row_size = params.row_bytes / width;
-  if (row_size > int64_t{65535} * kThreads) return kTooLarge;
+  if (row_size > kLongestMovedRow) return kTooLarge;
   return ForWidth(width, [&]<typename T>(T*) {
     return Launch(GatherKernel<T>, RowsShape(rows, row_size), stream, params, row_size);
   });
@@ -256,7 +213,7 @@ Error LaunchScatterElements(const ElementsParams& params, Stream stream) {
 Error LaunchGatherCodes(const GatherCodesParams& params, Stream stream) {
   const int64_t rows = params.outer * params.count;
   if (rows == 0 || params.row == 0) return 0;
-  if (params.row > int64_t{65535} * kThreads) return kTooLarge;
+  if (params.row > kLongestMovedRow) return kTooLarge;
   return ForFloatType(params.type, [&]<typename T>() {
     return Launch(GatherCodesKernel<T>, RowsShape(rows, params.row), stream, params);
   });

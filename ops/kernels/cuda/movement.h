@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "pagefuse/base/data_type.h"
+#include "pagefuse/ops/kernels/cuda/index_errors.h"
 #include "pagefuse/ops/kernels/cuda/launch.h"
 
 namespace pagefuse::cuda {
@@ -13,7 +14,7 @@ namespace pagefuse::cuda {
 // A box of elements of 1, 2, 4, 8 or 16 bytes. Strides count elements, may be 0 or negative in the source, and do
 // not let written elements overlap. `from` and `to` are the elements at the box's origin.
 struct CopyBoxParams {
-  std::vector<int64_t> dims, from_strides, to_strides;
+  std::vector<int64_t> dims = {}, from_strides = {}, to_strides = {};
   int64_t element_size = 0;
   const void* from = nullptr;
   void* to = nullptr;
@@ -21,11 +22,12 @@ struct CopyBoxParams {
 Error LaunchCopyBox(const CopyBoxParams& params, Stream stream);
 
 // to[o, i, :] = from[o, index[i], :] for rows of `row_bytes` bytes: from [outer, size, row], to [outer, count, row],
-// dense. A negative index counts from the end; one that is out of range gives zeros.
+// dense. A negative index counts from the end; one that is out of range gives zeros, and is told as one of input 1.
 struct GatherParams {
   const void* from = nullptr;
   const void* indices = nullptr;  // [count], int32 or int64
   bool wide_indices = false;      // int64
+  IndexErrors errors = {};
   void* to = nullptr;
   int64_t outer = 0, size = 0, count = 0, row_bytes = 0;
 };
@@ -33,10 +35,11 @@ Error LaunchGather(const GatherParams& params, Stream stream);
 
 // Elements of a table by an index each, along one axis: element k of `dims` is that of the table at k, with indices[k]
 // in place of its place along the axis. Into `elements`, or from them; of those that are written to one place the
-// last along the axis wins. An index that is out of range gives zeros, and writes nothing.
+// last along the axis wins. An index that is out of range gives zeros, and writes nothing; it is told as above.
 struct ElementsParams {
   const void* indices = nullptr;  // dims, int32 or int64
   bool wide_indices = false;
+  IndexErrors errors = {};
   std::vector<int64_t> dims;           // of indices and elements
   std::vector<int64_t> table_strides;  // in elements
   int axis = 0;
@@ -55,6 +58,7 @@ struct GatherCodesParams {
   const uint8_t* codes = nullptr;
   const void* indices = nullptr;
   bool wide_indices = false;
+  IndexErrors errors = {};
   const void* scales = nullptr;    // [before, blocks, after], of `type`
   const uint8_t* zeros = nullptr;  // null: `zero` for all; else codes as the scales lie
   void* to = nullptr;

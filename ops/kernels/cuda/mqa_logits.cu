@@ -104,6 +104,7 @@ __device__ float Score(const MqaLogits& call, int64_t m, float scale, Shared& sh
 __global__ void __launch_bounds__(kKeys)
     MqaLogitsKernel(const __grid_constant__ MqaLogits call, int64_t tiles) {
   __shared__ Shared shared;
+  ptx::LetNextKernelBegin();
   ptx::WaitForKernelBefore();
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t m = blockIdx.x / tiles, first = blockIdx.x % tiles * kKeys, n = first + thread;

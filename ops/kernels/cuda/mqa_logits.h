@@ -26,6 +26,7 @@ struct MqaLogits {
   const uint8_t* q = nullptr;                     // [rows, heads, head_size]
   const float* weights = nullptr;                 // [rows, heads]
   int64_t rows = 0;
+  int64_t first_row = 0;  // with a block table: the number among all rows of the first of these
   int heads = 0;
   int head_size = 0;
 

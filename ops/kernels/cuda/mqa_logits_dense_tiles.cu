@@ -116,11 +116,31 @@ __device__ void FillRest(const MqaLogits& call, const DenseWork& work, int threa
   }
 }
 
+// Whose turn it is to multiply. Groups that multiplied side by side would sum their heads side by side too, and
+// the tensor cores wait for that: so one begins when all products of the other are asked for.
+class Turns {
+ public:
+  __device__ explicit Turns(int group) : group_(group) {
+    if (group == 1) End();  // the other one is the first
+  }
+  __device__ void Begin() const { ptx::SyncThreads(kFirstBarrier + group_, kConsumers * kGroup); }
+  __device__ void End() const {
+    ptx::ArriveThreads(kFirstBarrier + (group_ ^ 1), kConsumers * kGroup);
+  }
+
+ private:
+  static constexpr int kFirstBarrier = 1 + kConsumers;  // behind those of the groups themselves
+  static_assert(kConsumers == 2);
+
+  int group_;
+};
+
 // Tiles number `group`, and so on by twos, of a thread block's works.
 __device__ void MultiplyAll(const MqaLogits& call, const DenseWorks& works, Range range,
                             const Places& at, int group) {
   const int thread = static_cast<int>(threadIdx.x) % kGroup, warp = thread / 32;
   const int g = thread % 32 / 4, t = thread % 4;
+  const Turns turns(group);
   Place place = {group, 0};
   int filled = 0, turn = group;  // tiles of the next work before this group's first
   for (int64_t i = range.first; i < range.end;) {
@@ -143,6 +163,7 @@ __device__ void MultiplyAll(const MqaLogits& call, const DenseWorks& works, Rang
       ptx::WaitBarrier(at.k_full + 8 * place.stage, place.parity);
       const uint64_t keys = ptx::SwizzledTile(at.k + place.stage * kKeyBytes);
       float d[128];
+      turns.Begin();
       ptx::BeginProducts();
 #pragma unroll
       for (int step = 0; step < kTileSize / 16; ++step) {
@@ -150,7 +171,9 @@ __device__ void MultiplyAll(const MqaLogits& call, const DenseWorks& works, Rang
         ptx::Product256(d, keys + half * (kKeyBytes / 2 / 16) + within,
                         q + half * (kQueryBytes / 2 / 16) + within, step > 0);
       }
-      ptx::EndProducts();
+      ptx::CommitProducts();
+      turns.End();
+      ptx::WaitForProducts();
       if (thread == 0) ptx::Arrive(at.k_empty + 8 * place.stage);
       const float2 sums = SumHeads(d, weights, t);
       row.Store(n, sums.x * scale);
@@ -160,6 +183,7 @@ __device__ void MultiplyAll(const MqaLogits& call, const DenseWorks& works, Rang
     ptx::SyncThreads(1 + group, kGroup);
     if (thread == 0) ptx::Arrive(at.q_empty + 8 * buffer);
   }
+  if (turn == 0) turns.Begin();  // a turn that nobody needs
 }
 
 #endif
@@ -172,7 +196,11 @@ __global__ void __launch_bounds__((kConsumers + 1) * kGroup, 1)
   extern __shared__ uint8_t shared[];
   const uint32_t base = ptx::SharedAddress(shared);
   const Places at((base + kAlignment - 1) / kAlignment * kAlignment);
-  if (threadIdx.x == 0) MakeBarriers(at);
+  if (threadIdx.x == 0) {
+    ptx::FetchTensorMap(&queries);
+    ptx::FetchTensorMap(&keys);
+    MakeBarriers(at);
+  }
   __syncthreads();
   ptx::WaitForKernelBefore();
   const Range range = {works.count * blockIdx.x / gridDim.x,
@@ -244,10 +272,9 @@ Error LaunchDenseTiles(const MqaLogits& call, void* workspace, Stream stream) {
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
   const DenseWorks works = DenseWorksOf(call.rows, call.width);
-  Error error = LaunchWiden(call.q, nullptr, halves.q, QueryElements(call), stream);
-  if (error != 0) return error;
-  error = LaunchWiden(call.keys.data, reinterpret_cast<const float*>(call.keys.scales), halves.k,
-                      KeyElements(call), stream);
+  const auto* scales = reinterpret_cast<const float*>(call.keys.scales);
+  Error error = LaunchWiden({call.q, nullptr, halves.q, QueryElements(call)},
+                            {call.keys.data, scales, halves.k, KeyElements(call)}, stream);
   if (error != 0) return error;
   error = cudaFuncSetAttribute(DenseTilesKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                kSharedBytes);

@@ -15,13 +15,15 @@ inline constexpr int kDenseConsumers = 2;                 // warp groups, which 
 // block's share begins and ends at any of them: shares are even, and each loads its queries once.
 struct DenseWorks {
   int key_tiles = 0;  // of one tile of queries
+  int64_t query_tiles = 0;
   int64_t count = 0;  // of tiles
 };
 
 constexpr DenseWorks DenseWorksOf(int64_t rows, int64_t width) {
   DenseWorks works;
   works.key_tiles = static_cast<int>((width + kDenseKeys - 1) / kDenseKeys);
-  works.count = (rows + kDenseQueries - 1) / kDenseQueries * works.key_tiles;
+  works.query_tiles = (rows + kDenseQueries - 1) / kDenseQueries;
+  works.count = works.query_tiles * works.key_tiles;
   return works;
 }
 
@@ -54,6 +56,14 @@ constexpr void FindTiles(const MqaLogits& call, DenseWork& work) {
   work.end = begin < end ? (end + kDenseKeys - 1) / kDenseKeys : work.first;
 }
 
+// The tile of queries at place `i` of `count`: tiles of one share come from all quarters of the rows. Of causal rows the
+// later ones see more keys: so shares remain about even.
+constexpr int64_t QueryTileAt(int64_t i, int64_t count) {
+  constexpr int kParts = 4;
+  const int64_t part = count / kParts;
+  return i < part * kParts ? i % kParts * part + i / kParts : i;
+}
+
 // The work that begins at `index`, of a share that ends at `end`: it goes no further than its tile of queries.
 constexpr DenseWork DenseWorkAt(const MqaLogits& call, const DenseWorks& works, int64_t index,
                                 int64_t end) {
@@ -61,7 +71,7 @@ constexpr DenseWork DenseWorkAt(const MqaLogits& call, const DenseWorks& works, 
   const int64_t tile = index / works.key_tiles, behind = (tile + 1) * works.key_tiles;
   const auto first = static_cast<int>(index - tile * works.key_tiles);
   work.next = behind < end ? behind : end;
-  work.q0 = static_cast<int>(tile) * kDenseQueries;
+  work.q0 = static_cast<int>(QueryTileAt(tile, works.query_tiles)) * kDenseQueries;
   work.n0 = first * kDenseKeys;
   const int64_t n1 = work.n0 + (work.next - index) * kDenseKeys;
   work.n1 = static_cast<int>(n1 < call.width ? n1 : call.width);

@@ -72,6 +72,15 @@ __device__ inline void SyncThreads(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// The same of threads that do not wait: those that sync with them do.
+__device__ inline void ArriveThreads(int id, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+// What a copy needs to know of a tensor, ahead of it.
+__device__ inline void FetchTensorMap(const CUtensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
 // Registers of each thread of this warp group, from now on.
 template <int kRegisters>
 __device__ void GiveRegisters() {
@@ -96,9 +105,16 @@ __device__ inline uint64_t SwizzledTile(uint32_t address) {
 }
 
 __device__ inline void BeginProducts() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-// Until all products of the warp group are there.
+// Until all products of the warp group are there: what was asked for, in two steps or in one.
+__device__ inline void CommitProducts() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+__device__ inline void WaitForProducts() {
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+}
 __device__ inline void EndProducts() {
-  asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;" ::: "memory");
+  CommitProducts();
+  WaitForProducts();
 }
 
 // d = a b + d if `add`, of halves, summed in float. With g and t of a lane, and warps one below the other in 16 rows each: d[4 j] and the

@@ -39,6 +39,7 @@ constexpr MqaRow RowOf(const MqaLogits& call, int64_t m) {
     return row;
   }
   const bool packed = call.starts != nullptr;
+  m += call.first_row;
   row.sequence = packed ? SequenceOfRow(call.starts, call.sequences, m) : m / call.queries;
   const int64_t behind = packed ? call.starts[row.sequence + 1] : (row.sequence + 1) * call.queries;
   const int64_t length = call.lengths[row.sequence];

@@ -68,8 +68,6 @@ struct AttentionCut {
     return batch.first_token(b) / tile_tokens + b;
   }
 };
-// Of the current device.
-int Multiprocessors();
 AttentionCut CutAttention(const AttentionBatch& batch, int multiprocessors);
 
 // Floats of `rotated_query`, `partial_values` and `partial_sums`.

@@ -10,6 +10,7 @@ namespace {
 __global__ void __launch_bounds__(join::kThreads)
     AttentionJoinKernel(const __grid_constant__ PagedAttention p, int splits) {
   constexpr float kLog2E = 1.4426950408889634f;
+  ptx::LetNextKernelBegin();
   ptx::WaitForKernelBefore();
   const int64_t rows = p.batch.num_tokens * p.batch.num_heads;
   const int64_t row = blockIdx.x;

@@ -26,6 +26,7 @@ template <int chunks>
 __global__ void __launch_bounds__(tiles::kMostWarps* kWarp)
     PagedAttentionKernel(const __grid_constant__ PagedAttention p, const AttentionCut cut,
                          const tiles::TileShape shape) {
+  ptx::LetNextKernelBegin();
   ptx::WaitForKernelBefore();
   tiles::Task task;
   if (!tiles::FindTask(p, cut, task)) return;

@@ -21,6 +21,7 @@ __device__ void Rotate(const float* rotation, const float* x, int n, float* y) {
 
 __global__ void QueryTransformKernel(const __grid_constant__ PagedAttention p, int64_t rows) {
   extern __shared__ float4 query_rows[];
+  ptx::LetNextKernelBegin();
   ptx::WaitForKernelBefore();
   const int n = static_cast<int>(p.batch.head_size);
   const int warp = static_cast<int>(threadIdx.x) / kWarp;

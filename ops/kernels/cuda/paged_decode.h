@@ -15,7 +15,7 @@ enum class DecodeFormat {
   kFloat16,
   kInt8,        // int8_per_token_head
   kE4M3,        // fp8_per_tensor, fp8_per_token_head
-  kTurboQuant,  // keys and values of four bits
+  kTurboQuant,  // slots of the presets
 };
 
 // How a call is cut, by what no length changes.
@@ -97,6 +97,8 @@ Error LaunchDecodeE4M3(const PagedAttention& p, const DecodePlan& plan, int32_t*
                        Stream stream);
 Error LaunchDecodeTurboQuant(const PagedAttention& p, const DecodePlan& plan, int32_t* starts,
                              Stream stream);
+Error LaunchDecodeTurboQuant3(const PagedAttention& p, const DecodePlan& plan, int32_t* starts,
+                              Stream stream);
 Error LaunchDecodeJoin(const PagedAttention& p, const DecodePlan& plan, const int32_t* starts,
                        Stream stream);
 

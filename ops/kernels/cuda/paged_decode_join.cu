@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Partial results of a decode kernel joined to the outputs: a CTA a row.
+// Partial results of a decode kernel joined to the outputs: a CTA a row, of as many warps as let all rows be joined at once.
+#include <algorithm>
+
 #include "pagefuse/ops/kernels/cuda/attention_rows.h"
 #include "pagefuse/ops/kernels/cuda/launch_kernel.h"
 #include "pagefuse/ops/kernels/cuda/page_schedule.h"
 #include "pagefuse/ops/kernels/cuda/paged_decode.h"
-#include "pagefuse/ops/kernels/cuda/ptx.h"
+#include "pagefuse/ops/kernels/cuda/paged_decode_ptx.h"
 
 namespace pagefuse::cuda {
 namespace {
 
 // The sequence with a token.
-__device__ int64_t SequenceOf(const AttentionBatch& batch, int64_t token) {
+__device__ int SequenceOf(const AttentionBatch& batch, int token) {
   if (batch.num_tokens == batch.num_sequences) return token;  // none has more than one
-  int64_t low = 0, high = batch.num_sequences;
+  int low = 0, high = static_cast<int>(batch.num_sequences);
   while (high - low > 1) {
-    const int64_t middle = (low + high) / 2;
+    const int middle = (low + high) / 2;
     if (batch.first_token(middle) <= token) {
       low = middle;
     } else {
@@ -28,31 +30,32 @@ __device__ int64_t SequenceOf(const AttentionBatch& batch, int64_t token) {
 struct RowParts {
   int owner, first_cta, ctas;
   int head, group_head;  // among the CTA's KV heads, and in the group
-  int phases;
+  int phases, group;
 
   __device__ int count() const { return ctas * phases; }
   // The number of part i, or -1.
-  __device__ int64_t Number(const PagedAttention& p, const DecodePlan& plan,
-                            const PageSchedule& schedule, int i) const {
+  __device__ int Number(const DecodePlan& plan, const PageSchedule& schedule, int i) const {
     const int cta = first_cta + i / phases;
     if (schedule.First(cta) == schedule.First(cta + 1)) return -1;
     const int warp = i % phases * plan.heads + head;
-    const int64_t slot = schedule.SlotOf(owner, cta);
-    return (slot * plan.warps + warp) * p.batch.group() + group_head;
+    const int slot = schedule.SlotOf(owner, cta);
+    return (slot * plan.warps + warp) * group + group_head;
   }
 };
 
 __device__ RowParts PartsOf(const PagedAttention& p, const DecodePlan& plan,
-                            const PageSchedule& schedule, int64_t row) {
-  const int64_t b = SequenceOf(p.batch, row / p.batch.num_heads);
-  const auto head = static_cast<int>(row % p.batch.num_heads);
-  const int group = static_cast<int>(p.batch.group());
-  const int kv_head = head / group;
+                            const PageSchedule& schedule, int row) {
+  // Divisions of 32 bits are far cheaper.
+  const auto heads = static_cast<int>(p.batch.num_heads);
+  const int group = heads / static_cast<int>(p.batch.num_kv_heads);
+  const int token = row / heads, head = row % heads;
+  const int b = SequenceOf(p.batch, token), kv_head = head / group;
   RowParts parts = {};
-  parts.owner = kv_head / plan.heads * schedule.sequences + static_cast<int>(b);
+  parts.owner = kv_head / plan.heads * schedule.sequences + b;
   parts.head = kv_head % plan.heads;
   parts.group_head = head % group;
   parts.phases = plan.phases;
+  parts.group = group;
   const int begin = schedule.FirstEntryOf(parts.owner), end = schedule.EndOf(parts.owner);
   if (begin == end) return parts;
   parts.first_cta = schedule.CtaOf(begin);
@@ -60,30 +63,29 @@ __device__ RowParts PartsOf(const PagedAttention& p, const DecodePlan& plan,
   return parts;
 }
 
-constexpr int kJoinWarps = 16;
-constexpr int kJoinThreads = kJoinWarps * kWarp;
+constexpr int kJoinWarpsAtOnce = 48;  // of a multiprocessor, by the registers that they need
 // Shared memory: numbers and sums of parts, then values of each warp.
-constexpr size_t JoinBytes(int64_t head_size, int most_parts) {
-  return static_cast<size_t>(most_parts) * 16 + kJoinWarps * static_cast<size_t>(head_size) * 4;
+constexpr size_t JoinBytes(int64_t head_size, int most_parts, int warps) {
+  return static_cast<size_t>(most_parts) * 16 + static_cast<size_t>(warps * head_size) * 4;
 }
 
-// Rows of kFours float4 a lane.
-template <int kFours>
+// Rows of kFours float4 a lane, by kWarps warps.
+template <int kFours, int kWarps>
 __device__ void JoinParts(const PagedAttention& p, const DecodePlan& plan,
-                          const PageSchedule& schedule, int64_t row, const RowParts& parts) {
+                          const PageSchedule& schedule, const RowParts& parts) {
   constexpr float kLn2 = 0.6931471805599453f;
   extern __shared__ float4 join_shared[];
-  __shared__ float warp_sums[kJoinWarps];
+  __shared__ float warp_sums[kWarps];
   const auto n = static_cast<int>(p.batch.head_size);
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int count = parts.count();
   auto* shared = reinterpret_cast<int4*>(join_shared);  // number or -1, reference, sum
   float* values = reinterpret_cast<float*>(shared + plan.ctas * plan.phases);
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += kJoinThreads) {
-    const int64_t number = parts.Number(p, plan, schedule, i);
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += kWarps * kWarp) {
+    const int number = parts.Number(plan, schedule, i);
     float2 sums = {-INFINITY, 0};
-    if (number >= 0) sums = *reinterpret_cast<const float2*>(p.partial_sums + 2 * number);
-    shared[i] = {static_cast<int>(number), __float_as_int(sums.x), __float_as_int(sums.y), 0};
+    if (number >= 0) sums = reinterpret_cast<const float2*>(p.partial_sums)[number];
+    shared[i] = {number, __float_as_int(sums.x), __float_as_int(sums.y), 0};
   }
   __syncthreads();
   float max = -INFINITY;
@@ -91,21 +93,26 @@ __device__ void JoinParts(const PagedAttention& p, const DecodePlan& plan,
   max = MaxOfLanes(max);
   float4 total[kFours] = {};
   float sum = 0;
-#pragma unroll 8
-  for (int i = warp; i < count; i += kJoinWarps) {
-    const int4 part = shared[i];
-    if (part.x < 0) continue;
-    const float weight = exp2f(__int_as_float(part.y) - max);
-    sum += __int_as_float(part.z) * weight;
-    const auto* from =
-        reinterpret_cast<const float4*>(p.partial_values + static_cast<int64_t>(part.x) * n);
+  // Some parts at a time, without branches: their values are on their way at once.
+  constexpr int kAtOnce = 4 / kFours;
+#pragma unroll 1
+  for (int first = warp; first < count; first += kAtOnce * kWarps) {
 #pragma unroll
-    for (int c = 0; c < kFours; ++c) {
-      const int at = LaneId() + kWarp * c;
-      if (kFours == 1 && 4 * at >= n) continue;
-      const float4 v = from[at];
-      total[c].x += v.x * weight, total[c].y += v.y * weight;
-      total[c].z += v.z * weight, total[c].w += v.w * weight;
+    for (int k = 0; k < kAtOnce; ++k) {
+      const int i = first + k * kWarps;
+      const int4 part = i < count ? shared[i] : int4{-1, 0, 0, 0};
+      const bool there = part.x >= 0;
+      const float weight = there ? ptx::Exp2(__int_as_float(part.y) - max) : 0;
+      sum += __int_as_float(part.z) * weight;
+      const auto* from =
+          reinterpret_cast<const float4*>(p.partial_values + static_cast<int64_t>(part.x) * n);
+#pragma unroll
+      for (int c = 0; c < kFours; ++c) {
+        const int at = LaneId() + kWarp * c;
+        const float4 v = there && 4 * at < n ? from[at] : float4{};
+        total[c].x += v.x * weight, total[c].y += v.y * weight;
+        total[c].z += v.z * weight, total[c].w += v.w * weight;
+      }
     }
   }
 #pragma unroll
@@ -115,42 +122,53 @@ __device__ void JoinParts(const PagedAttention& p, const DecodePlan& plan,
   }
   if (LaneId() == 0) warp_sums[warp] = sum;
   __syncthreads();
-  float joined = 0;
-  const int d = static_cast<int>(threadIdx.x);
-  if (d < n) {
+#pragma unroll 1
+  for (int d = static_cast<int>(threadIdx.x); d < n; d += kWarps * kWarp) {
+    float joined = 0;
 #pragma unroll
-    for (int w = 0; w < kJoinWarps; ++w) joined += values[w * n + d];
+    for (int w = 0; w < kWarps; ++w) joined += values[w * n + d];
     values[d] = joined;  // read by this thread alone
   }
   __syncthreads();
   if (warp != 0) return;
   RowSums all = {max * kLn2, 0};
-  for (int w = 0; w < kJoinWarps; ++w) all.sum += warp_sums[w];
-  FinishRow(p, row, all, values);
+  for (int w = 0; w < kWarps; ++w) all.sum += warp_sums[w];
+  FinishRow(p, static_cast<int>(blockIdx.x), all, values);
 }
 
-template <int kFours>
-__global__ void __launch_bounds__(kJoinThreads)
+template <int kFours, int kWarps>
+__global__ void __launch_bounds__(kWarps* kWarp, kJoinWarpsAtOnce / kWarps)
     DecodeJoinKernel(const __grid_constant__ PagedAttention p,
                      const __grid_constant__ DecodePlan plan, const int32_t* starts) {
   ptx::WaitForKernelBefore();
   ptx::LetNextKernelBegin();
   const PageSchedule schedule = {starts, static_cast<int>(p.batch.num_sequences), plan.chunks,
                                  plan.ctas};
-  const int64_t row = blockIdx.x;
-  const RowParts parts = PartsOf(p, plan, schedule, row);
-  JoinParts<kFours>(p, plan, schedule, row, parts);
+  const RowParts parts = PartsOf(p, plan, schedule, static_cast<int>(blockIdx.x));
+  JoinParts<kFours, kWarps>(p, plan, schedule, parts);
+}
+
+template <int kWarps>
+Error LaunchJoinOf(const PagedAttention& p, const DecodePlan& plan, const int32_t* starts,
+                   Stream stream) {
+  const auto rows = static_cast<unsigned>(p.batch.num_tokens * p.batch.num_heads);
+  const LaunchShape shape = {dim3(rows), dim3(kWarps * kWarp),
+                             JoinBytes(p.batch.head_size, plan.ctas * plan.phases, kWarps)};
+  const auto kernel =
+      p.batch.head_size <= 128 ? DecodeJoinKernel<1, kWarps> : DecodeJoinKernel<2, kWarps>;
+  return Launch(kernel, shape, stream, p, plan, starts);
 }
 
 }  // namespace
 
+// Waves of CTAs would wait one for the other where a row's few parts are read in the time of one.
 Error LaunchDecodeJoin(const PagedAttention& p, const DecodePlan& plan, const int32_t* starts,
                        Stream stream) {
-  const auto rows = static_cast<unsigned>(p.batch.num_tokens * p.batch.num_heads);
-  const LaunchShape shape = {dim3(rows), dim3(kJoinThreads),
-                             JoinBytes(p.batch.head_size, plan.ctas * plan.phases)};
-  const auto kernel = p.batch.head_size <= 128 ? DecodeJoinKernel<1> : DecodeJoinKernel<2>;
-  return Launch(kernel, shape, stream, p, plan, starts);
+  const int64_t warps = int64_t{Multiprocessors()} * kJoinWarpsAtOnce /
+                        std::max<int64_t>(p.batch.num_tokens * p.batch.num_heads, 1);
+  if (warps >= 16) return LaunchJoinOf<16>(p, plan, starts, stream);
+  if (warps >= 4) return LaunchJoinOf<4>(p, plan, starts, stream);
+  return LaunchJoinOf<2>(p, plan, starts, stream);
 }
 
 }  // namespace pagefuse::cuda

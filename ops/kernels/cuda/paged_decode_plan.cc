@@ -24,9 +24,9 @@ DecodeFormat FormatOf(const PagedAttention& p) {
   const bool exact = p.compute_type == DataType::kFloat;
   if (p.has_f8_query()) return DecodeFormat::kNone;
   if (p.is_turboquant) {
-    const bool nibbles = p.slot.key_bits == 4 && p.slot.value_bits == 4;
+    const bool known = p.slot.value_bits == 4 || p.slot.key_bits == 3;
     // The rotated query is rounded to half here: more than a query of half allows.
-    const bool suits = nibbles && p.compute_type == DataType::kBfloat16;
+    const bool suits = known && p.compute_type == DataType::kBfloat16;
     return suits ? DecodeFormat::kTurboQuant : DecodeFormat::kNone;
   }
   switch (p.mode) {
@@ -98,16 +98,19 @@ bool CutRows(const PagedAttention& p, DecodePlan& plan) {
   return PlaceStages(batch, kDecodeShared - kStageAlignment, plan);
 }
 
-// Slots of two nibbles a byte: whole pages, whose codes begin at 0 or 2 mod 4, which the head alone decides.
+// A table of centroids, which lies at a multiple of its size; SlotFormat has it for kernels.
+int TableBytes(int key_bits) { return key_bits == 8 ? 0 : key_bits == 4 ? 1 << 16 : 1 << 13; }
+
+// Slots: whole pages, whose codes begin at 0 or 2 mod 4, which the head alone decides.
 bool CutSlots(const PagedAttention& p, DecodePlan& plan) {
-  constexpr int kTable = 1 << 16;  // of centroids, at a multiple of its size
   const AttentionBatch& batch = p.batch;
   const int heads = static_cast<int>(batch.num_kv_heads);
   const auto slot = static_cast<int>(p.keys.data_strides.head);
-  if (batch.head_size != 128 || p.rotation != nullptr) return false;
+  if (batch.head_size != 128 || (p.rotation != nullptr && p.slot.has_centroids())) return false;
   if (heads > 8 || (heads & (heads - 1)) != 0) return false;
   if (p.keys.data_strides.row != int64_t{slot} * heads || heads * slot % 4 != 0) return false;
   if (!IsAligned(p.keys.data, p.keys.data_strides.block)) return false;
+  if (p.slot.key_bits == 8 && slot % 4 != 0) return false;  // keys are read by words
   plan.warps = DecodeWarps(plan.format, 128, plan.exact);
   plan.heads = heads;
   plan.chunks = 1;
@@ -115,7 +118,9 @@ bool CutSlots(const PagedAttention& p, DecodePlan& plan) {
   plan.stage_bytes = kPageTokens * heads * slot;
   plan.query_bytes = (static_cast<int>(batch.num_heads) * (2 * 128 + 4) + 127) / 128 * 128;
   // Around the table there may be no room for one stage more.
-  return PlaceStages(batch, kDecodeShared - kTable - plan.stage_bytes - kStageAlignment, plan);
+  const int table = TableBytes(p.slot.key_bits);
+  const int lost = table > 0 ? plan.stage_bytes : 0;
+  return PlaceStages(batch, kDecodeShared - table - lost - kStageAlignment, plan);
 }
 
 }  // namespace

@@ -3,26 +3,16 @@
 // files.
 #pragma once
 
-#include "pagefuse/ops/kernels/cuda/convert.h"
+#include "pagefuse/ops/kernels/cuda/paged_decode_slot_format.h"
 #include "pagefuse/ops/kernels/cuda/paged_decode_softmax.h"
 
 namespace pagefuse::cuda::slots {
 
-constexpr int kSize = 128;  // channels
-constexpr int kWords = 16;  // of a row
 constexpr int kWarps = DecodeWarps(DecodeFormat::kTurboQuant, kSize, false);
 // The warp that loads is one of a warp group, which gives its registers to the others.
 constexpr int kThreads = (kWarps + 4) * kWarp;
-// Of a slot.
-constexpr int kNormOffset = kSize / 2;
-constexpr int kValueOffset = kNormOffset + 2;
-constexpr int kScaleOffset = kValueOffset + kSize / 2;
-constexpr int kZeroOffset = kScaleOffset + 2;
-// A table row of 32 copies is followed by as many bytes that nobody reads: so the address of an entry is one byte permutation.
-constexpr int kTableBytes = 1 << 16;
-constexpr int kTableRow = 256;
-constexpr uint32_t kEntryAddress =
-    0x7604;  // bytes: of the lane, of the code, of the table, of the table
+// Of a table of four bits, bytes: of the lane, of the code, of the table, of the table.
+constexpr uint32_t kEntryAddress = 0x7604;
 
 __device__ inline float LoadHalf(uint32_t address) {
   return HalfToFloat(ptx::LoadShared<uint16_t>(address));
@@ -35,50 +25,71 @@ __device__ inline uint32_t Keep(uint32_t x) {
   return x;
 }
 
-// Stages before the table and behind it.
+// Stages before the table, which lies at a multiple of its size, and behind it.
 struct StagePlaces {
-  uint32_t queries, first, table;
+  uint32_t queries, first, table, behind;
   int before, bytes;
 
+  template <class Format>
   __device__ static StagePlaces Of(uint32_t base, int sequences, int query_bytes, int stage_bytes) {
+    constexpr int kAlignment = Format::kHasCentroids ? Format::kTableBytes : 1;
     StagePlaces places;
     places.queries = base + DecodeHeaderBytes(sequences);
     places.first = places.queries + query_bytes;
-    places.table = (places.first + kTableBytes - 1) / kTableBytes * kTableBytes;
+    places.table = (places.first + kAlignment - 1) / kAlignment * kAlignment;
+    places.behind = places.table + Format::kTableBytes;
     places.before = static_cast<int>(places.table - places.first) / stage_bytes;
     places.bytes = stage_bytes;
     return places;
   }
   __device__ uint32_t At(int stage) const {
     if (stage < before) return first + stage * bytes;
-    return table + kTableBytes + (stage - before) * bytes;
+    return behind + (stage - before) * bytes;
   }
 };
 
-// Where a lane reads in a page, from its start.
+// Where a lane reads in a page, from its start. Rows that begin at 2 mod 4 are `odd`.
 struct LanePlaces {
   uint32_t token;  // bytes of a token
   uint32_t keys, last_key, last_key_selector;
   uint32_t fields;  // of the slot of key g
   uint32_t values, last_value, last_value_selector;
-  NibbleRow key_row, value_row;
+  bool odd_key, odd_value;
 
+  template <class Format>
   __device__ static LanePlaces Of(int head, int slot_bytes, int heads) {
     const int g = LaneId() / 4, t = LaneId() % 4;
-    LanePlaces at;
+    LanePlaces at = {};
     const int slot = head * slot_bytes;
-    at.key_row.odd = slot % 4 != 0;
-    at.value_row.odd = (slot + kValueOffset) % 4 != 0;
+    at.odd_key = slot % 4 != 0;
+    at.odd_value = (slot + Format::kValueOffset) % 4 != 0;
     at.token = heads * slot_bytes;
-    at.keys = Keep(g * at.token + slot + (at.key_row.odd ? 2 : 0) + 4 * t);
     at.fields = Keep(g * at.token + slot);
-    at.values = Keep(2 * t * at.token + slot + kValueOffset + (at.value_row.odd ? 2 : 0) + 4 * g);
-    // The last word of an odd row is joined of two.
-    const bool joins_key = at.key_row.odd && t == 3, joins_value = at.value_row.odd && g == 7;
-    at.last_key = Keep(joins_key ? at.keys - 16 : at.keys + 48);
-    at.last_key_selector = joins_key ? 0x5432 : 0x3210;
-    at.last_value = Keep(joins_value ? at.values - 32 : at.values + 32);
-    at.last_value_selector = joins_value ? 0x5432 : 0x3210;
+    if constexpr (Format::kKeyBits == 3) {
+      // 12 bytes, in the words that they touch.
+      at.keys = Keep(g * at.token + slot - (at.odd_key ? 2 : 0) + 12 * t);
+      at.last_key_selector = Keep(at.odd_key ? 0x5432 : 0x3210);
+    } else {
+      at.keys = Keep(g * at.token + slot + (at.odd_key ? 2 : 0) + 4 * t);
+    }
+    if constexpr (Format::kKeyBits == 4) {
+      // The last word of an odd row is joined of two.
+      const bool joins_key = at.odd_key && t == 3;
+      at.last_key = Keep(joins_key ? at.keys - 16 : at.keys + 48);
+      at.last_key_selector = joins_key ? 0x5432 : 0x3210;
+    }
+    const uint32_t values = 2 * t * at.token + slot + Format::kValueOffset;
+    if constexpr (Format::kValueBits == 4) {
+      at.values = Keep(values + (at.odd_value ? 2 : 0) + 4 * g);
+      const bool joins_value = at.odd_value && g == 7;
+      at.last_value = Keep(joins_value ? at.values - 32 : at.values + 32);
+      at.last_value_selector = joins_value ? 0x5432 : 0x3210;
+    } else {
+      // Six bytes, in the two words that they touch; selectors of the first four and of the others.
+      const bool odd = (values + 6 * g) % 4 != 0;
+      at.values = Keep(values + 6 * g - (odd ? 2 : 0));
+      at.last_value_selector = Keep(odd ? 0x5432 : 0x3210);
+    }
     return at;
   }
 };

@@ -1,40 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decode over TurboQuant slots of 128 channels with keys and values of four bits: a warp computes one KV head of a page. Device code: for .cu
-// files.
+// Decode over TurboQuant slots of 128 channels: a warp computes one KV head of a page. Device code: for .cu files.
 //
-// Keys: a table takes a byte, two codes, to their centroids as two halves; each bank of shared memory has a copy. Products of their squares with
-// ones are the squares of the keys' lengths, for the norm correction. Values: masked bits are halves, brought back at the end; a key's zero is
-// added by its weight alone.
+// Keys: a table takes two codes to their centroids as two halves; each bank of shared memory has a copy. Products of their squares with ones are
+// the squares of the keys' lengths, for the norm correction. Codes of e4m3fn are widened. Values: masked bits are halves, brought back at the
+// end; a key's zero is added by its weight alone.
 #pragma once
 
-#include "pagefuse/ops/kernels/cuda/paged_decode_slot_places.h"
+#include "pagefuse/ops/kernels/cuda/paged_decode_slot_outputs.h"
 
 namespace pagefuse::cuda::slots {
 
+// x times the Hadamard matrix / sqrt(kSize), element 4 i + k of lane i.
+__device__ inline void Rotate(float (&x)[4]) {
+  const float a = x[0] + x[1], b = x[0] - x[1], c = x[2] + x[3], d = x[2] - x[3];
+  x[0] = a + c, x[1] = b + d, x[2] = a - c, x[3] = b - d;
+#pragma unroll
+  for (int distance = 1; distance < kWarp; distance *= 2) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float other = __shfl_xor_sync(kAllLanes, x[i], distance);
+      x[i] = (LaneId() & distance) != 0 ? other - x[i] : x[i] + other;
+    }
+  }
+  constexpr float kEntry = 0.08838834764831845f;  // 1 / sqrt(kSize)
+#pragma unroll
+  for (int i = 0; i < 4; ++i) x[i] *= kEntry;
+}
+
 // The queries of a sequence in the space of keys, as halves in shared memory [heads, kSize], and behind them the factor of each row. By all
 // warps that compute.
-__device__ inline void RotateQueries(const PagedAttention& p, int64_t token, uint32_t to) {
+template <class Format>
+__device__ void RotateQueries(const PagedAttention& p, int64_t token, uint32_t to) {
   const auto heads = static_cast<int>(p.batch.num_heads);
   const auto* query = static_cast<const uint16_t*>(p.query) + token * heads * kSize;
 #pragma unroll 1
   for (int h = static_cast<int>(threadIdx.x) / kWarp; h < heads; h += kWarps) {
     const uint2 words = *reinterpret_cast<const uint2*>(query + h * kSize + 4 * LaneId());
-    float x[4];
-    const auto widen = [](uint32_t code) { return __uint_as_float(code); };
-    const float a = widen(words.x << 16), b = widen(words.x & 0xFFFF0000u);
-    const float c = widen(words.y << 16), d = widen(words.y & 0xFFFF0000u);
-    x[0] = a + b + (c + d), x[1] = a - b + (c - d), x[2] = a + b - (c + d), x[3] = a - b - (c - d);
-#pragma unroll
-    for (int distance = 1; distance < kWarp; distance *= 2) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float other = __shfl_xor_sync(kAllLanes, x[i], distance);
-        x[i] = (LaneId() & distance) != 0 ? other - x[i] : x[i] + other;
-      }
-    }
-    constexpr float kEntry = 0.08838834764831845f;  // 1 / sqrt(kSize)
-#pragma unroll
-    for (int i = 0; i < 4; ++i) x[i] *= kEntry;
+    float x[4] = {__uint_as_float(words.x << 16), __uint_as_float(words.x & 0xFFFF0000u),
+                  __uint_as_float(words.y << 16), __uint_as_float(words.y & 0xFFFF0000u)};
+    if constexpr (Format::kHasCentroids) Rotate(x);
     const float largest =
         MaxOfLanes(fmaxf(fmaxf(fabsf(x[0]), fabsf(x[1])), fmaxf(fabsf(x[2]), fabsf(x[3]))));
     const int exponent = HalfExponent(largest);
@@ -49,55 +53,88 @@ __device__ inline void RotateQueries(const PagedAttention& p, int64_t token, uin
   }
 }
 
-// Queries as B, columns g: for each word and byte of a lane's row two channels.
+// Queries as B, columns g.
 struct Queries {
-  uint32_t pairs[kWords / 4][4];
+  uint32_t pairs[16];
   float factors[2];  // what products of heads 2t and 2t + 1 lack
 
   // `row`: of the sequence's heads in shared memory; negative: none.
-  __device__ void Load(uint32_t from, int row, int heads, NibbleRow order) {
-    const int t = LaneId() % 4;
+  template <class Format>
+  __device__ void Load(uint32_t from, int row, int heads, bool odd) {
+    // Places are computed for each piece anew: kept for the next one, they would lie in memory.
+    const auto t = static_cast<int>(Keep(static_cast<uint32_t>(LaneId() % 4)));
     OfColumns(row < 0 ? 1 : ptx::LoadShared<float>(from + heads * 2 * kSize + 4 * row), factors);
 #pragma unroll
-    for (int i = 0; i < kWords / 4; ++i) {
-#pragma unroll
-      for (int n = 0; n < 4; ++n) {
-        const uint32_t at = from + 2 * (row * kSize + order.Channel(t + 4 * i, n));
-        pairs[i][n] = row < 0 ? 0 : ptx::LoadShared<uint32_t>(at);
-      }
+    for (int i = 0; i < 16; ++i) {
+      const uint32_t at = from + 2 * (row * kSize + Format::KeyChannel(t, i, odd));
+      pairs[i] = row < 0 ? 0 : ptx::LoadShared<uint32_t>(at);
     }
   }
 };
 
-// The words of a lane's part of a key.
-__device__ inline void LoadKey(const LanePlaces& at, uint32_t page, uint32_t (&words)[4]) {
-#pragma unroll
-  for (int i = 0; i < 3; ++i) words[i] = ptx::LoadShared<uint32_t>(page + at.keys + 16 * i);
-  words[3] = BytePermute(ptx::LoadShared<uint32_t>(page + at.last_key),
-                         ptx::LoadShared<uint32_t>(page + at.keys + 48), at.last_key_selector);
-}
+// A lane's part of a key, and its pairs of channels as halves.
+template <class Format>
+struct Key {
+  static constexpr int kWords = Format::kKeyBits;
+  uint32_t words[kWords];
 
-// Products of keys g and g + 8 of a page with queries 2t and 2t + 1, and the keys' squares.
-__device__ inline void Scores(const Queries& query, const LanePlaces& at, uint32_t page,
-                              uint32_t table, float (&dots)[2][2], float (&squares)[2]) {
+  __device__ Key(const LanePlaces& at, uint32_t page) {
+    if constexpr (Format::kKeyBits == 3) {
+      uint32_t touched[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) touched[i] = ptx::LoadShared<uint32_t>(page + at.keys + 4 * i);
+#pragma unroll
+      for (int i = 0; i < 3; ++i) {
+        words[i] = BytePermute(touched[i], touched[i + 1], at.last_key_selector);
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) {
+        words[i] = ptx::LoadShared<uint32_t>(page + at.keys + 16 * i);
+      }
+    }
+    if constexpr (Format::kKeyBits == 4) {
+      words[3] = BytePermute(ptx::LoadShared<uint32_t>(page + at.last_key), words[3],
+                             at.last_key_selector);
+    }
+  }
+  // Pairs 2 step and the next.
+  __device__ void Pairs(int step, uint32_t table, uint32_t& first, uint32_t& second) const {
+    if constexpr (Format::kKeyBits == 8) {
+      WidenE4m3(words[step], first, second);
+    } else {
+      first = Centroids(2 * step, table), second = Centroids(2 * step + 1, table);
+    }
+  }
+
+ private:
+  __device__ uint32_t Centroids(int pair, uint32_t table) const {
+    if constexpr (Format::kKeyBits == 3) {
+      return ptx::LoadShared<uint32_t>((KeyPairOf(words, pair) & kKeyPairMask) | table);
+    } else {
+      const uint32_t selector = kEntryAddress | pair % 4 << 4;
+      return ptx::LoadShared<uint32_t>(BytePermute(words[pair / 4], table, selector));
+    }
+  }
+};
+
+// Products of keys g and g + 8 of a page with queries 2t and 2t + 1, and the keys' squares where lengths are corrected.
+template <class Format>
+__device__ void Scores(const Queries& query, const LanePlaces& at, uint32_t page, uint32_t table,
+                       float (&dots)[2][2], float (&squares)[2]) {
   constexpr uint32_t kOnes = 0x3C003C00u;
   float c[2][4] = {}, s[2][4] = {};  // two chains each
-  uint32_t upper[4], lower[4];
-  LoadKey(at, page, upper);
-  LoadKey(at, page + 8 * at.token, lower);
-  const auto pair = [&](uint32_t word, int n) {
-    return ptx::LoadShared<uint32_t>(BytePermute(word, table, kEntryAddress | n << 4));
-  };
+  const Key<Format> upper(at, page), lower(at, page + 8 * at.token);
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-#pragma unroll
-    for (int n = 0; n < 2; ++n) {
-      const uint32_t a[4] = {pair(upper[i], 2 * n), pair(lower[i], 2 * n),
-                             pair(upper[i], 2 * n + 1), pair(lower[i], 2 * n + 1)};
-      ptx::MultiplyHalves(c[n], a, query.pairs[i][2 * n], query.pairs[i][2 * n + 1]);
+  for (int step = 0; step < 8; ++step) {
+    uint32_t a[4];
+    upper.Pairs(step, table, a[0], a[2]);
+    lower.Pairs(step, table, a[1], a[3]);
+    ptx::MultiplyHalves(c[step % 2], a, query.pairs[2 * step], query.pairs[2 * step + 1]);
+    if constexpr (Format::kHasCentroids) {
       const uint32_t b[4] = {ptx::SquareHalves(a[0]), ptx::SquareHalves(a[1]),
                              ptx::SquareHalves(a[2]), ptx::SquareHalves(a[3])};
-      ptx::MultiplyHalves(s[n], b, kOnes, kOnes);
+      ptx::MultiplyHalves(s[step % 2], b, kOnes, kOnes);
     }
   }
 #pragma unroll
@@ -108,88 +145,27 @@ __device__ inline void Scores(const Queries& query, const LanePlaces& at, uint32
   }
 }
 
-// Outputs of the warp's heads so far, without what values' zeros add.
-struct Outputs {
-  float tiles[8][4];
-
-  __device__ void Clear() {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) tiles[i][0] = tiles[i][1] = tiles[i][2] = tiles[i][3] = 0;
-  }
-  __device__ void Scale(const float (&factors)[2]) {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      tiles[i][0] *= factors[0], tiles[i][1] *= factors[1];
-      tiles[i][2] *= factors[0], tiles[i][3] *= factors[1];
-    }
-  }
-  __device__ void AddPage(const LanePlaces& at, uint32_t page, const uint32_t (&weights)[2]) {
-    uint32_t words[4][2];  // of keys 2t, 2t + 1, 2t + 8, 2t + 9: words g and g + 8
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      const uint32_t token = page + (k % 2 + k / 2 * 8) * at.token;
-      words[k][0] = ptx::LoadShared<uint32_t>(token + at.values);
-      words[k][1] =
-          BytePermute(ptx::LoadShared<uint32_t>(token + at.last_value),
-                      ptx::LoadShared<uint32_t>(token + at.values + 32), at.last_value_selector);
-    }
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {  // of a word
-      const uint32_t selector = half == 0 ? 0x5410 : 0x7632;
-      uint32_t pairs[2][2];  // [word][keys 2t, 2t + 1, or 2t + 8, 2t + 9]
-#pragma unroll
-      for (int word = 0; word < 2; ++word) {
-        pairs[word][0] = BytePermute(words[0][word], words[1][word], selector);
-        pairs[word][1] = BytePermute(words[2][word], words[3][word], selector);
-      }
-#pragma unroll
-      for (int n = 0; n < 4; ++n) {  // nibbles
-        const uint32_t mask = n % 2 == 0 ? kLowNibbles : kHighNibbles;
-        const int shift = n / 2 * 8;
-        const uint32_t a[4] = {pairs[0][0] >> shift & mask, pairs[1][0] >> shift & mask,
-                               pairs[0][1] >> shift & mask, pairs[1][1] >> shift & mask};
-        ptx::MultiplyHalves(tiles[half * 4 + n], a, weights[0], weights[1]);
-      }
-    }
-  }
-  // zeros: of heads 2t and 2t + 1.
-  __device__ void Store(float* values, int group, NibbleRow order, const float (&zeros)[2]) const {
-    const int g = LaneId() / 4, t = LaneId() % 4;
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      if (2 * t + j >= group) continue;
-      float* row = values + (2 * t + j) * kSize;
-#pragma unroll
-      for (int upper = 0; upper < 2; ++upper) {
-#pragma unroll
-        for (int byte = 0; byte < 4; ++byte) {
-          const float2 pair = {tiles[2 * byte][2 * upper + j] * kLowNibbleUnit + zeros[j],
-                               tiles[2 * byte + 1][2 * upper + j] * kHighNibbleUnit + zeros[j]};
-          *reinterpret_cast<float2*>(row + order.Channel(g + 8 * upper, byte)) = pair;
-        }
-      }
-    }
-  }
-};
-
 // kPlain: all keys are seen, lengths are corrected, and scores have no cap.
-template <bool kPlain>
-__device__ inline void AttendPage(const PagedAttention& p, const Queries& query,
-                                  const LanePlaces& at, uint32_t page, uint32_t table,
-                                  PageMask mask, DecodeSoftmax& softmax, Outputs& output) {
+template <class Format, bool kPlain>
+__device__ void AttendPage(const PagedAttention& p, const Queries& query, const LanePlaces& at,
+                           uint32_t page, uint32_t table, PageMask mask, DecodeSoftmax& softmax,
+                           Outputs& output) {
   constexpr float kLeastScale = 0x1p-30f;  // a scale may be 0
   const int g = LaneId() / 4;
   float scores[2][2], squares[2], scales[2], zeros[2];
-  Scores(query, at, page, table, scores, squares);
+  Scores<Format>(query, at, page, table, scores, squares);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const uint32_t slot = page + at.fields + half * 8 * at.token;
-    float norm = LoadHalf(slot + kNormOffset);
-    scales[half] = fmaxf(LoadHalf(slot + kScaleOffset), kLeastScale);
-    zeros[half] = LoadHalf(slot + kZeroOffset);
-    if (kPlain || p.norm_correction) {
-      norm *= ptx::InverseRoot(squares[half] + kTurboQuantSquareFloor);
+    float norm = 1;
+    if constexpr (Format::kHasCentroids) {
+      norm = LoadHalf(slot + Format::kNormOffset);
+      if (kPlain || p.norm_correction) {
+        norm *= ptx::InverseRoot(squares[half] + kTurboQuantSquareFloor);
+      }
     }
+    scales[half] = fmaxf(LoadHalf(slot + Format::kScaleOffset), kLeastScale);
+    zeros[half] = LoadHalf(slot + Format::kZeroOffset);
     const bool seen = kPlain || mask.Has(half * 8 + g);
     if (!seen) scales[half] = 1, zeros[half] = 0;
 #pragma unroll
@@ -209,7 +185,7 @@ __device__ inline void AttendPage(const PagedAttention& p, const Queries& query,
     for (int j = 0; j < 2; ++j) softmax.extra[j] += weights[half][j] * zeros[half];
     pairs[half] = ptx::Transpose(PackHalves(weighed[half][0], weighed[half][1]));
   }
-  output.AddPage(at, page, pairs);
+  output.AddPage<Format>(at, page, pairs);
 }
 
 // Among the warps that compute.
@@ -217,29 +193,31 @@ __device__ inline void SyncComputing() {
   asm volatile("bar.sync 1, %0;" ::"n"(kWarps * kWarp) : "memory");
 }
 
-__device__ inline void AttendPages(const PagedAttention& p, const DecodePlan& plan,
-                                   const PageSchedule& schedule, const KeySpan* keys,
-                                   const StagePlaces& places, StageBarriers barriers) {
+template <class Format>
+__device__ void AttendPages(const PagedAttention& p, const DecodePlan& plan,
+                            const PageSchedule& schedule, const KeySpan* keys,
+                            const StagePlaces& places, StageBarriers barriers) {
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int head = warp % plan.heads, phase = warp / plan.heads;
   const int group = static_cast<int>(p.batch.group());
   const int cta = static_cast<int>(blockIdx.x);
   const int count = schedule.First(cta + 1) - schedule.First(cta);
   const LanePlaces at =
-      LanePlaces::Of(head, static_cast<int>(p.keys.data_strides.head), plan.heads);
+      LanePlaces::Of<Format>(head, static_cast<int>(p.keys.data_strides.head), plan.heads);
   const uint32_t table = places.table + 4 * LaneId();
-  const bool plain_scores = p.norm_correction && p.batch.rules.softcap <= 0;
+  const bool plain_scores =
+      (!Format::kHasCentroids || p.norm_correction) && p.batch.rules.softcap <= 0;
   StageReader reader = {barriers, plan.stages, plan.phases, phase};
   int next = phase;
   for (int begin = 0; begin < count;) {
     const Piece piece = PieceAt(schedule, keys, begin);
     const int g = LaneId() / 4;
     SyncComputing();  // all have read the queries before
-    RotateQueries(p, p.batch.first_token(piece.b), places.queries);
+    RotateQueries<Format>(p, p.batch.first_token(piece.b), places.queries);
     SyncComputing();
     Queries query;
-    query.Load(places.queries, g < group ? head * group + g : -1,
-               static_cast<int>(p.batch.num_heads), at.key_row);
+    query.Load<Format>(places.queries, g < group ? head * group + g : -1,
+                       static_cast<int>(p.batch.num_heads), at.odd_key);
     for (float& factor : query.factors) factor *= p.batch.scale * kLog2E;
     DecodeSoftmax softmax;
     Outputs output;
@@ -249,27 +227,30 @@ __device__ inline void AttendPages(const PagedAttention& p, const DecodePlan& pl
       const PageMask mask = PageMask::Of(piece, next);
       const uint32_t page = places.At(reader.stage);
       if (plain_scores && mask.all()) {
-        AttendPage<true>(p, query, at, page, table, mask, softmax, output);
+        AttendPage<Format, true>(p, query, at, page, table, mask, softmax, output);
       } else {
-        AttendPage<false>(p, query, at, page, table, mask, softmax, output);
+        AttendPage<Format, false>(p, query, at, page, table, mask, softmax, output);
       }
       reader.Release();
     }
     softmax.Join();
     const PartialResult to = PartialOf(p, plan, schedule.SlotOf(piece.owner, cta), warp);
     StoreSums(to, softmax, group);
-    output.Store(to.values, group, at.value_row, softmax.extra);
+    output.Store<Format>(to.values, group, at.odd_value, softmax.extra);
     begin = piece.end;
   }
 }
 
-// Entry of a byte: the centroids of its low and its high code. By the warps that compute.
-__device__ inline void FillTable(const float* centroids, uint32_t table) {
+// Entry of two codes: the centroids of the low and of the high one. By the warps that compute.
+template <class Format>
+__device__ void FillTable(const float* centroids, uint32_t table) {
+  constexpr int kCodes = 1 << Format::kKeyBits;
 #pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x); i < 256 * 8; i += kWarps * kWarp) {
-    const int code = i / 8;
-    const uint32_t entry = PackHalves(centroids[code & 15], centroids[code >> 4]);
-    ptx::StoreShared(table + code * kTableRow + i % 8 * 16, make_uint4(entry, entry, entry, entry));
+  for (int i = static_cast<int>(threadIdx.x); i < Format::kTableEntries * 8; i += kWarps * kWarp) {
+    const int codes = i / 8;
+    const uint32_t entry = PackHalves(centroids[codes % kCodes], centroids[codes / kCodes]);
+    ptx::StoreShared(table + codes * Format::kTableRow + i % 8 * 16,
+                     make_uint4(entry, entry, entry, entry));
   }
 }
 

@@ -33,27 +33,46 @@ struct Epilogue {
   float limit = 0;
   void* y = nullptr;
   int64_t n = 0;
+  OutputPart parts[kMostOutputParts];
+  int num_parts = 0;
 
   static Epilogue Of(const ProductParams& p) {
-    return {p.alpha, p.beta, p.bias, p.bias_row_step, p.bias_column_step, p.gate,
-            p.limit, p.y,    p.n};
+    Epilogue epilogue{p.alpha, p.beta, p.bias, p.bias_row_step, p.bias_column_step, p.gate, p.limit,
+                      p.y,     p.n,    {},     p.num_parts};
+    for (int i = 0; i < p.num_parts; ++i) epilogue.parts[i] = p.parts[i];
+    return epilogue;
   }
 
+  // The element of the part that has the column; null where nobody reads it. A loop: unrolled, it would take the
+  // registers of sums.
   template <typename T>
-  __device__ void Write(int64_t row, int64_t column, float sum) const {
+  __device__ T* InParts(int64_t row, int64_t column) const {
+    int part = 0;
+#pragma unroll 1
+    for (; column >= parts[part].columns; ++part) column -= parts[part].columns;
+    T* to = static_cast<T*>(parts[part].y);
+    return to == nullptr ? nullptr : to + row * parts[part].columns + column;
+  }
+
+  // `behind`: elements of y in front of the product, one of a batch.
+  template <typename T>
+  __device__ void Write(int64_t row, int64_t column, float sum, int64_t behind = 0) const {
     float value = alpha * sum;
     if (bias != nullptr) {
       const int64_t at = row * bias_row_step + column * bias_column_step;
       value += beta * ToFloat(static_cast<const T*>(bias)[at]);
     }
-    static_cast<T*>(y)[row * n + column] = FromFloat<T>(value);
+    T* to =
+        num_parts == 0 ? static_cast<T*>(y) + behind + row * n + column : InParts<T>(row, column);
+    if (to != nullptr) *to = FromFloat<T>(value);
   }
   // Both are cut off at the limit. NaN stays.
   template <typename T>
-  __device__ void WriteGated(int64_t row, int64_t column, float x, float up) const {
+  __device__ void WriteGated(int64_t row, int64_t column, float x, float up,
+                             int64_t behind = 0) const {
     x = x > limit ? limit : x;
     up = up > limit ? limit : up < -limit ? -limit : up;
-    static_cast<T*>(y)[row * n + column] = FromFloat<T>(Activated(gate, x) * up);
+    static_cast<T*>(y)[behind + row * n + column] = FromFloat<T>(Activated(gate, x) * up);
   }
 };
 

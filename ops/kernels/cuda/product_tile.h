@@ -88,8 +88,7 @@ __global__ void __launch_bounds__(kTileThreads) TileKernel(const __grid_constant
     }
     __syncthreads();
   }
-  Epilogue epilogue = call.epilogue;
-  epilogue.y = static_cast<X*>(epilogue.y) + int64_t{product} * call.m * call.n;
+  const int64_t y_behind = int64_t{product} * call.m * call.n;
 #pragma unroll
   for (int r = 0; r < kOwn; ++r) {
 #pragma unroll
@@ -97,9 +96,9 @@ __global__ void __launch_bounds__(kTileThreads) TileKernel(const __grid_constant
       const int64_t row = row0 + own_row + r, column = column0 + own_column + c;
       if (row >= call.m || column >= call.n) continue;
       if constexpr (kGated) {
-        epilogue.WriteGated<X>(row, column, sums[0][r][c], sums[1][r][c]);
+        call.epilogue.WriteGated<X>(row, column, sums[0][r][c], sums[1][r][c], y_behind);
       } else {
-        epilogue.Write<X>(row, column, sums[0][r][c]);
+        call.epilogue.Write<X>(row, column, sums[0][r][c], y_behind);
       }
     }
   }

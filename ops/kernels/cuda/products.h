@@ -33,6 +33,13 @@ struct ProductWeight {
 
 enum class GateFunction : uint8_t { kGelu, kGeluTanh, kSilu };
 
+// Columns of y that lie in a tensor of their own.
+struct OutputPart {
+  void* y = nullptr;  // [M, columns]; null: nobody reads them
+  int64_t columns = 0;
+};
+inline constexpr int kMostOutputParts = 4;
+
 struct ProductParams {
   int64_t m = 0, n = 0, k = 0;
   // Of x, bias and y: float, float16, bfloat16. Under float x and bfloat16 weights x is rounded to bfloat16, and
@@ -42,6 +49,9 @@ struct ProductParams {
   bool x_turned = false;    // [K, M]
   ProductWeight weight;
   void* y = nullptr;  // [M, N]
+  // Where y is cut: its columns in order, in place of `y`. Of one product that is not gated.
+  OutputPart parts[kMostOutputParts];
+  int num_parts = 0;
 
   // y = alpha * x * W + beta * bias[row * row_step + column * column_step].
   float alpha = 1.0f, beta = 1.0f;
@@ -101,6 +111,14 @@ struct TileBf16Plan {
 Error LaunchTileBf16Gated(const ProductParams& params, const TileBf16Plan& plan,
                           const void* rounded, Stream stream);
 Error LaunchTileCodes(const ProductParams& params, Stream stream);
+// Elements to bfloat16: a multiple of 8, both sides aligned to 32.
+Error LaunchRoundToBf16(const float* from, void* to, int64_t count, Stream stream);
+// Rows [m, k] to int8 for codes of so many bits, and a unit for each of their blocks (int8_parts.h).
+struct FloatRows {
+  const float* x = nullptr;
+  int64_t m = 0, k = 0;
+};
+Error LaunchRoundToInt8(const FloatRows& rows, int bits, int8_t* to, float* units, Stream stream);
 struct Int8Call;
 Error LaunchInt8Small(const Int8Call& call, const ProductParams& params, Stream stream);
 Error LaunchInt8Tiles(const Int8Call& call, const ProductParams& params, Stream stream);

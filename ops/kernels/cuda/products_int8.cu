@@ -89,6 +89,15 @@ size_t Int8ScratchBytes(const ProductParams& params) {
                              params.m * BlocksOf(params) * static_cast<int64_t>(sizeof(float)));
 }
 
+Error LaunchRoundToInt8(const FloatRows& rows, int bits, int8_t* to, float* units, Stream stream) {
+  const int64_t blocks = CeilDiv(rows.k, kRoundBlock);
+  const LaunchShape shape{
+      .grid = static_cast<unsigned>(CeilDiv(rows.m * blocks * kLanes, kThreads)),
+      .block = kThreads};
+  return Launch(bits == 4 ? RoundKernel<4> : RoundKernel<8>, shape, stream, rows.x, rows.m, rows.k,
+                static_cast<int>(blocks), to, units);
+}
+
 Error LaunchInt8(const ProductParams& params, Stream stream) {
   Int8Call call{.m = params.m, .n = params.n, .blocks = static_cast<int>(BlocksOf(params))};
   const int bits = params.weight.bits;
@@ -103,12 +112,9 @@ Error LaunchInt8(const ProductParams& params, Stream stream) {
   call.row_bytes = call.scale_blocks * params.weight.block * bits / 8;
   call.zero_row_bytes = static_cast<int>(CeilDiv(int64_t{call.scale_blocks} * bits, 8));
   while (kRoundBlock << call.scale_shift < params.weight.block) ++call.scale_shift;
-  const LaunchShape shape{
-      .grid = static_cast<unsigned>(CeilDiv(params.m * call.blocks * kLanes, kThreads)),
-      .block = kThreads};
-  const auto round = bits == 4 ? RoundKernel<4> : RoundKernel<8>;
-  const Error error = Launch(round, shape, stream, static_cast<const float*>(params.x), params.m,
-                             params.k, call.blocks, x, units);
+  const Error error =
+      LaunchRoundToInt8({.x = static_cast<const float*>(params.x), .m = params.m, .k = params.k},
+                        bits, x, units, stream);
   if (error != 0) return error;
   return params.m <= kSmallRows ? LaunchInt8Small(call, params, stream)
                                 : LaunchInt8Tiles(call, params, stream);

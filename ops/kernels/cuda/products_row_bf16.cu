@@ -6,6 +6,7 @@ namespace pagefuse::cuda {
 namespace {
 
 constexpr int64_t kLongest = kMostRowPieces<7, 4> * kOwnElements;
+constexpr int64_t kMostColumns = int64_t{1} << 30;  // numbers of columns are int
 
 // A long row has more warps, so that a lane's registers hold its weights.
 template <typename X, bool kGated>
@@ -24,7 +25,8 @@ Error LaunchFrom(const ProductParams& params, Stream stream) {
 }  // namespace
 
 bool SuitsRowBf16(const ProductParams& params) {
-  return params.m == 1 && params.k <= kLongest && SuitsSmallBf16(params);
+  return params.m == 1 && params.k <= kLongest && params.n <= kMostColumns &&
+         SuitsSmallBf16(params);
 }
 
 Error LaunchRowBf16(const ProductParams& params, Stream stream) {

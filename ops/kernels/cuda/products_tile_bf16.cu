@@ -21,13 +21,6 @@ __global__ void __launch_bounds__(kThreads)
   reinterpret_cast<Vector<Bfloat, kRounded>*>(to)[i] = rounded;
 }
 
-Error Round(const ProductParams& params, Stream stream) {
-  const int64_t pieces = params.m * params.k / kRounded;
-  return Launch(
-      RoundKernel, {.grid = static_cast<unsigned>(CeilDiv(pieces, kThreads)), .block = kThreads},
-      stream, static_cast<const float*>(params.x), static_cast<Bfloat*>(params.scratch), pieces);
-}
-
 // Large tiles where they are enough for all multiprocessors. Else as many parts as make about two blocks for each
 // of them, which does not depend on the number of rows.
 TileBf16Plan PlanOf(const ProductParams& params) {
@@ -56,6 +49,13 @@ bool SuitsPieces(const ProductWeight& w) {
 
 }  // namespace
 
+Error LaunchRoundToBf16(const float* from, void* to, int64_t count, Stream stream) {
+  const int64_t pieces = count / kRounded;
+  return Launch(RoundKernel,
+                {.grid = static_cast<unsigned>(CeilDiv(pieces, kThreads)), .block = kThreads},
+                stream, from, static_cast<Bfloat*>(to), pieces);
+}
+
 bool SuitsTileBf16(const ProductParams& params) {
   constexpr int64_t kMostColumns = 65535 * 32;
   return !params.x_turned && params.batch.empty() && params.k % kRounded == 0 && params.k > 0 &&
@@ -76,7 +76,9 @@ Error LaunchTileBf16(const ProductParams& params, Stream stream) {
   const TileBf16Plan plan = PlanOf(params);
   const void* rounded = params.x;
   if (params.type == DataType::kFloat) {
-    if (const Error error = Round(params, stream); error != 0) return error;
+    const Error error = LaunchRoundToBf16(static_cast<const float*>(params.x), params.scratch,
+                                          params.m * params.k, stream);
+    if (error != 0) return error;
     rounded = params.scratch;
   }
   if (params.gated()) return LaunchTileBf16Gated(params, plan, rounded, stream);

@@ -38,6 +38,13 @@ __device__ inline void CopyAsync16(void* shared, const void* global, int bytes =
                : "memory");
 }
 
+// The same through the first cache, for what other blocks read too.
+__device__ inline void CopyAsync16Cached(void* shared, const void* global, int bytes = 16) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"(SharedAddress(shared)),
+               "l"(global), "r"(bytes)
+               : "memory");
+}
+
 // 4 bytes in the same way, of which 4 or 0 are read.
 __device__ inline void CopyAsync4(void* shared, const void* global, int bytes = 4) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(SharedAddress(shared)),

@@ -31,6 +31,8 @@ struct RopeCacheInsert {
   DataType weight_type = DataType::kFloat;
   const void* q_norm = nullptr;  // [size]; null: no norm
   const void* k_norm = nullptr;
+  // Whether nothing on the stream writes these weights: they may be read before the kernel in front has ended.
+  bool constant_weights = false;
 
   InsertSide key, value;
   SlotMapping slots;

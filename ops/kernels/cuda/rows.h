@@ -30,6 +30,8 @@ struct NormParams {
   void* sum = nullptr;          // s
   float* mean = nullptr;        // [rows]
   float* inverse = nullptr;     // [rows]: 1 / sqrt(...)
+  // Whether nothing on the stream writes the scale: it may be read before the kernel in front has ended.
+  bool constant_weights = false;
 };
 Error LaunchNorm(const NormParams& params, Stream stream);
 

@@ -1,32 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pagefuse/ops/kernels/cuda/element.h"
 #include "pagefuse/ops/kernels/cuda/launch_kernel.h"
 #include "pagefuse/ops/kernels/cuda/ptx.h"
 #include "pagefuse/ops/kernels/cuda/row_team.h"
+#include "pagefuse/ops/kernels/cuda/row_vectors.h"
 #include "pagefuse/ops/kernels/cuda/rows.h"
 
 namespace pagefuse::cuda {
 namespace {
 
-// Pieces of a row that a thread keeps in registers; those behind are read again.
-constexpr int kKept = 4;
-
-template <typename T, int kVector>
-__device__ Vector<float, kVector> LoadFloats(const void* data, int64_t piece) {
-  const auto elements = static_cast<const Vector<T, kVector>*>(data)[piece];
-  Vector<float, kVector> floats;
-#pragma unroll
-  for (int i = 0; i < kVector; ++i) floats.at[i] = ToFloat(elements.at[i]);
-  return floats;
-}
-
-template <typename T, int kVector>
-__device__ void StoreFloats(const Vector<float, kVector>& floats, void* data, int64_t piece) {
-  Vector<T, kVector> elements;
-#pragma unroll
-  for (int i = 0; i < kVector; ++i) elements.at[i] = FromFloat<T>(floats.at[i]);
-  static_cast<Vector<T, kVector>*>(data)[piece] = elements;
-}
+// Pieces of a row, and of its scale, that a thread keeps in registers, as many as it has of a row of up to 8192 elements;
+// those behind are read again.
+constexpr int kKept = 2;
 
 template <int kVector>
 __device__ void AddTo(Vector<float, kVector>& sum, const Vector<float, kVector>& more) {
@@ -40,7 +24,7 @@ struct NormRow {
   using Floats = Vector<float, kVector>;
   const NormParams& p;
   int64_t row, pieces;
-  Floats kept[kKept];
+  Floats kept[kKept], scales[kKept];
 
   // What is normalised.
   __device__ Floats Read(int64_t piece) const {
@@ -52,26 +36,48 @@ struct NormRow {
     return sum;
   }
 
+  // f(k, piece) for those of this lane's pieces that are kept.
+  template <typename F>
+  __device__ void ForEachKept(const F& f) const {
+    int64_t piece = threadIdx.x;
+#pragma unroll
+    for (int k = 0; k < kKept; ++k, piece += blockDim.x) {
+      if (piece < pieces) f(k, piece);
+    }
+  }
+  // g(piece) for those behind.
+  template <typename G>
+  __device__ void ForEachBehind(const G& g) const {
+    for (int64_t piece = threadIdx.x + int64_t{kKept} * blockDim.x; piece < pieces;
+         piece += blockDim.x) {
+      g(piece);
+    }
+  }
   // f(piece, its floats) for each of this lane's.
   template <typename F>
   __device__ void ForEach(const F& f) const {
-    int64_t piece = threadIdx.x;
-#pragma unroll
-    for (int k = 0; k < kKept; ++k, piece += blockDim.x) {
-      if (piece < pieces) f(piece, kept[k]);
-    }
-    for (; piece < pieces; piece += blockDim.x) f(piece, Read(piece));
+    ForEachKept([&](int k, int64_t piece) { f(piece, kept[k]); });
+    ForEachBehind([&](int64_t piece) { f(piece, Read(piece)); });
+  }
+
+  __device__ void LoadScales() {
+    ForEachKept([&](int k, int64_t piece) { scales[k] = Scale(piece); });
   }
 
   __device__ void Keep() {
-    int64_t piece = threadIdx.x;
-#pragma unroll
-    for (int k = 0; k < kKept; ++k, piece += blockDim.x) {
-      if (piece < pieces) kept[k] = Read(piece);
-    }
+    ForEachKept([&](int k, int64_t piece) { kept[k] = Read(piece); });
     if (p.sum == nullptr) return;
     ForEach(
         [&](int64_t at, const Floats& x) { StoreFloats<T, kVector>(x, p.sum, row * pieces + at); });
+  }
+
+  __device__ Floats Scale(int64_t piece) const {
+    if (!p.one_scale) return LoadFloats<S, kVector>(p.scale, piece);
+    const float one = ToFloat(*static_cast<const S*>(p.scale));
+    Floats scale;
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) scale.at[i] = one;
+    return scale;
   }
 
   // What elements are taken from before their mean is: differences of numbers that lie close together are
@@ -92,32 +98,29 @@ struct NormRow {
   }
 
   __device__ void Write(float pivot, float mean, float inverse) const {
-    const float one = p.one_scale ? ToFloat(*static_cast<const S*>(p.scale)) : 0.0f;
-    ForEach([&](int64_t piece, const Floats& x) {
-      Floats scale, y;
-      if (p.one_scale) {
-#pragma unroll
-        for (int i = 0; i < kVector; ++i) scale.at[i] = one;
-      } else {
-        scale = LoadFloats<S, kVector>(p.scale, piece);
-      }
+    const auto write = [&](int64_t piece, const Floats& x, const Floats& scale) {
+      Floats y;
 #pragma unroll
       for (int i = 0; i < kVector; ++i) {
         y.at[i] = (x.at[i] - pivot - mean) * inverse * scale.at[i];
       }
       if (p.shift != nullptr) AddTo(y, LoadFloats<S, kVector>(p.shift, piece));
       StoreFloats<S, kVector>(y, p.y, row * pieces + piece);
-    });
+    };
+    ForEachKept([&](int k, int64_t piece) { write(piece, kept[k], scales[k]); });
+    ForEachBehind([&](int64_t piece) { write(piece, Read(piece), Scale(piece)); });
   }
 };
 
 template <typename T, typename S, int kVector>
-__global__ void __launch_bounds__(kMostLanes) NormKernel(const __grid_constant__ NormParams p) {
+__global__ void __launch_bounds__(kMostLanes, 1) NormKernel(const __grid_constant__ NormParams p) {
   ptx::LetNextKernelBegin();
-  ptx::WaitForKernelBefore();
+  if (!p.constant_weights) ptx::WaitForKernelBefore();
   // A team behind the last row has no pieces.
   const bool has_row = TeamRow() < p.rows;
-  NormRow<T, S, kVector> row{p, TeamRow(), has_row ? p.n / kVector : 0, {}};
+  NormRow<T, S, kVector> row{p, TeamRow(), has_row ? p.n / kVector : 0, {}, {}};
+  row.LoadScales();
+  if (p.constant_weights) ptx::WaitForKernelBefore();
   row.Keep();
   const auto n = static_cast<float>(p.n);
   const float pivot = row.Pivot();

@@ -56,6 +56,7 @@ __device__ void RotateBack(const TurboQuantDequant& p, float* x, float* y) {
 
 __global__ void TurboQuantDequantKernel(const __grid_constant__ TurboQuantDequant p, int64_t rows) {
   extern __shared__ float4 dequant_rows[];
+  ptx::LetNextKernelBegin();
   ptx::WaitForKernelBefore();
   const int n = static_cast<int>(p.format.head_size);
   const int warps = static_cast<int>(blockDim.x) / kWarp;

@@ -80,17 +80,20 @@ __device__ void EncodeValue(const TurboQuantInsert& p, float* x, uint8_t* slot) 
 template <typename T>
 __global__ void TurboQuantInsertKernel(const __grid_constant__ TurboQuantInsert p, int row_floats) {
   const int n = static_cast<int>(p.format.head_size);
+  ptx::LetNextKernelBegin();
   ptx::WaitForKernelBefore();
   const int64_t token = blockIdx.x;
-  const int64_t slot = SlotToWrite(p.slots, token, NumSlots(p.rows));
+  const TokenSlot token_slot(p.slots, token, NumSlots(p.rows));
   const int row = RowOfWarp();
-  if (slot < 0 || row >= 2 * p.heads) return;
+  if (row >= 2 * p.heads) return;
   float* x = FloatsOfWarp(row_floats);
   const bool is_key = row < p.heads;
   const int head = is_key ? row : row - p.heads;
   const T* source = static_cast<const T*>(is_key ? p.key : p.value) + (token * p.heads + head) * n;
+  LoadInsertRow(source, n, x);
+  const int64_t slot = token_slot.ToWrite();
+  if (slot < 0) return;
   uint8_t* to = p.rows.AtSlot(slot, head).data;
-  LoadRow(source, n, x);
   if (is_key) {
     EncodeKey(p, x, x + row_floats / 2, to);
   } else {

@@ -191,6 +191,7 @@ const TokenRules& ProductRules() {
       {"pagefuse.GroupedMatMul", GroupedRule},
       {"pagefuse.HyperConnectionMix", RowsTimesFixedRule},
       {"pagefuse.Linear", RowsTimesFixedRule},
+      {"pagefuse.SplitLinear", RowsTimesFixedRule},
   };
   return rules;
 }

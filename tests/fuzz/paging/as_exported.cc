@@ -10,7 +10,7 @@
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/infer/infer.h"
 #include "pagefuse/ops/kernels/numeric/convert.h"
-#include "pagefuse/runtime/logit_row.h"
+#include "pagefuse/ops/pagefuse/sampling/logit_row.h"
 
 namespace pagefuse::fuzz {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "pagefuse/runtime/logit_row.h"
+#include "pagefuse/ops/pagefuse/sampling/logit_row.h"
 
 namespace pagefuse {
 
@@ -16,9 +16,6 @@ namespace pagefuse {
 inline constexpr int kWeightBits = 44;
 // Logits of a row of which the sum fits into 64 bits.
 inline constexpr size_t kMostWeights = (size_t{1} << 20) - 1;
-
-// ceil(part * whole), exact for every part in [0, 1].
-uint64_t ShareOf(double part, uint64_t whole);
 
 // The weights of logits[0], logits[1], ... of a row.
 std::vector<uint64_t> WeightsOf(const LogitRow& row, double inverse_temperature);

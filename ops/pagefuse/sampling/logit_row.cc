@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pagefuse/runtime/logit_row.h"
+#include "pagefuse/ops/pagefuse/sampling/logit_row.h"
 
 #include <algorithm>
 #include <array>

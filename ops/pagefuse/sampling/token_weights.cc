@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pagefuse/runtime/token_weights.h"
+#include "pagefuse/ops/pagefuse/sampling/token_weights.h"
 
 #include <algorithm>
 #include <array>
@@ -7,8 +7,7 @@
 #include <limits>
 #include <span>
 
-#include "absl/numeric/int128.h"
-
+#include "pagefuse/ops/kernels/numeric/share_of.h"
 #include "pagefuse/ops/kernels/rows/exp_weights_hwy.h"
 
 namespace pagefuse {
@@ -95,18 +94,6 @@ Weighted LastThatReaches(std::vector<Weighted>& items, uint64_t goal) {
 }
 
 }  // namespace
-
-uint64_t ShareOf(double part, uint64_t whole) {
-  int exponent = 0;
-  const double mantissa = std::frexp(part, &exponent);
-  // part = digits * 2^-shift
-  const absl::uint128 product =
-      absl::uint128(static_cast<uint64_t>(std::ldexp(mantissa, 53))) * whole;
-  const int shift = 53 - exponent;
-  if (product == 0) return 0;
-  if (shift >= 117) return 1;  // the product has 117 digits at most
-  return absl::Uint128Low64((product + ((absl::uint128(1) << shift) - 1)) >> shift);
-}
 
 std::vector<uint64_t> WeightsOf(const LogitRow& row, double inverse_temperature) {
   std::vector<uint64_t> weights(row.logits().size());

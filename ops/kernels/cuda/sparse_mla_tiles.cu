@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which calls of SparseMlaAttention tiles take, and how they are cut.
+#include "pagefuse/ops/kernels/cuda/element.h"
+#include "pagefuse/ops/kernels/cuda/paged_attention_kernel.h"
+#include "pagefuse/ops/kernels/cuda/sparse_mla_tiles.h"
+
+namespace pagefuse::cuda {
+namespace {
+
+// Of the instance that needs most.
+constexpr int kTilesBytes = 160 << 10;
+
+LatentTilesFormat FormatOf(const SparseMla& call) {
+  using enum LatentTilesFormat;
+  if (call.value_size != kLatentValues) return kNone;
+  if (!call.plain) {
+    if (call.grouped == Fp8DsMlaRow()) return kDsMla;
+    return call.grouped == Fp8Ue8m0Row() ? kUe8m0 : kNone;
+  }
+  if (call.element != DataType::kBfloat16) return kNone;
+  if (call.head_size == 576) return kBfloat16Of576;
+  return call.head_size == 512 ? kBfloat16Of512 : kNone;
+}
+
+// Whether rows can be copied in pieces of 16 bytes, and scales beside them in such of four.
+bool ComesInPieces(const CacheRows& rows) {
+  const int64_t steps = rows.data_strides.block | rows.data_strides.row;
+  if (!IsAligned(rows.data, 16) || steps % 16 != 0) return false;
+  const int64_t scale_steps = rows.scale_strides.block | rows.scale_strides.row;
+  return IsAligned(rows.scales, 4) && scale_steps % 4 == 0;
+}
+
+bool IsAlignedCall(const SparseMla& call) {
+  for (int i = 0; i < call.num_lists; ++i) {
+    if (!ComesInPieces(call.lists[i].rows)) return false;
+  }
+  return IsAligned(call.q, 16) && IsAligned(call.out, 16);
+}
+
+}  // namespace
+
+LatentTiles LatentTilesOf(const SparseMla& call) {
+  LatentTiles tiles;
+  if (!IsAlignedCall(call) || MostShared() < kTilesBytes) return tiles;
+  tiles.format = FormatOf(call);
+  tiles.exact = call.query_type != DataType::kBfloat16;
+  tiles.head_tiles = tiles.exact || call.heads <= kLatentTileHeads ? 1 : 2;
+  tiles.head_groups = static_cast<int>(CeilDiv(call.heads, tiles.head_tiles * kLatentTileHeads));
+  const int residents = LatentResidents(tiles.exact, tiles.head_tiles);
+  tiles.splits = SplitsOf({.ctas = call.tokens * tiles.head_groups,
+                           .tiles = CeilDiv(call.most_rows(), kLatentTileRows),
+                           .slots = int64_t{Multiprocessors()} * residents});
+  return tiles;
+}
+
+Error LaunchLatentTiles(const SparseMla& call, const SinkResults& results, const LatentTiles& tiles,
+                        Stream stream) {
+  switch (tiles.format) {
+    case LatentTilesFormat::kDsMla:
+      return LaunchLatentDsMla(call, results, tiles, stream);
+    case LatentTilesFormat::kUe8m0:
+      return LaunchLatentUe8m0(call, results, tiles, stream);
+    default:
+      return LaunchLatentBf16(call, results, tiles, stream);
+  }
+}
+
+}  // namespace pagefuse::cuda
