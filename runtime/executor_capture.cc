@@ -114,12 +114,13 @@ absl::Status Executor::RunDevicePart() {
     shape_->captured.reset();
     ++shape_->misses;
   }
-  if (shape_->is_settled && shape_->misses < kMostMisses) {
-    PF_ASSIGN_OR_RETURN(const bool captured, Capture());
-    if (captured) return absl::OkStatus();
-    ++shape_->misses;
-  }
-  return RunAndSettle();
+  if (!shape_->is_settled || shape_->misses >= kMostMisses) return RunAndSettle();
+  PF_ASSIGN_OR_RETURN(const bool captured, Capture());
+  if (captured) return absl::OkStatus();
+  // An error of the run itself, as of a value that is refused, is none of capturing.
+  PF_RETURN_IF_ERROR(RunAndSettle());
+  ++shape_->misses;
+  return absl::OkStatus();
 }
 
 absl::Status Executor::RunAndSettle() {
