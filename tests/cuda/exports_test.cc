@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <ostream>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -180,6 +181,48 @@ TEST_P(DeviceExport, GivesTheLogitsAndTokensOfTheHost) {
   Report::Get().AddGraph(run.model, run.CacheText(), FailuresSoFar() == failures,
                          StrCat("logits differ by ", Number(error), " at most; ", clear, " of ",
                                 want[0].tokens.size(), " tokens are clear and equal"));
+}
+
+// --- texts so long that rows of one token are shared among blocks of threads, whose sums are joined ---
+
+class DeviceLongText : public ::testing::TestWithParam<ExportRun> {};
+INSTANTIATE_TEST_SUITE_P(
+    Exports, DeviceLongText,
+    ::testing::Values(ExportRun{"deepseek_v3p_B18"}, ExportRun{"deepseek_v3p_B18", "bf16"},
+                      ExportRun{"deepseek_v3p_B18", "fp8"}, ExportRun{"deepseek_v3_A18"},
+                      ExportRun{"deepseek_v32p_A18"}, ExportRun{"deepseek_v4p_A18"},
+                      ExportRun{"gemma3_A18"}, ExportRun{"gemma3_A18", "bf16"}),
+    [](const auto& info) { return NameOfRun(info.param); });
+
+TEST_P(DeviceLongText, GivesTheLogitsOfTheHost) {
+  if (TestSettings().sanitize) GTEST_SKIP() << "single kernels are enough";
+  ASSERT_TRUE(DeviceIsWell());
+  const ExportRun& run = GetParam();
+  const int failures = FailuresSoFar();
+  const Model model = LoadBundled(run.model, run.file);
+  const Greedy greedy = LoadGreedy(run.model);
+  constexpr size_t kLength = 1500;
+  Request request{.prompt = {}, .max_new_tokens = 8, .keep_logits = true};
+  // Repeated pieces would be equally good to choose.
+  std::mt19937_64 random(7);
+  for (size_t t = 0; t < kLength; ++t) {
+    request.prompt.push_back(greedy.prompt[random() % greedy.prompt.size()]);
+  }
+  request.forced.assign(greedy.tokens.begin(), greedy.tokens.begin() + 8);
+  const auto want = Generated(model, OptionsOf(run, nullptr), {request});
+  const auto got = Generated(model, OptionsOf(run, TestSettings().device), {request});
+  ASSERT_EQ(want.size(), 1u);
+  ASSERT_EQ(got.size(), 1u);
+  ASSERT_EQ(got[0].logits.size(), want[0].logits.size());
+  ASSERT_FALSE(want[0].logits.empty());
+  double error = 0;
+  for (size_t t = 0; t < want[0].logits.size(); ++t) {
+    error = std::max(error, MaxDifference(got[0].logits[t], want[0].logits[t]));
+  }
+  EXPECT_LE(error, ToleranceOf(run));
+  Report::Get().AddGraph(
+      run.model, run.CacheText(), FailuresSoFar() == failures,
+      StrCat("behind ", kLength, " tokens logits differ by ", Number(error), " at most"));
 }
 
 // --- the model that was trained to answer ---
