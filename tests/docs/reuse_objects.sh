@@ -9,6 +9,7 @@ source=${!#}
 for ((i = 1; i <= $#; ++i)); do
   next=$((i + 1))
   case "${!i}" in
+    -c) source=${!next} ;;  # of nvcc not the last one
     -o) object=${!next} ;;
     -MF) depfile=${!next} ;;
     -D*"$WALK_TREE"*) object= && exec "$@" ;;

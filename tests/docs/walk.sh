@@ -25,7 +25,7 @@ git ls-files -co --exclude-standard | tar --create --files-from=- --ignore-faile
   tar --extract --directory="$tree"
 
 export WALK_TREE=$tree WALK_SOURCE=$source WALK_BUILD=$build WALK_CHANGED=$tree.changed WALK_COMPILED=$tree.compiled WALK_USED=$tree.of
-export CMAKE_CXX_COMPILER_LAUNCHER=$here/reuse_objects.sh
+export CMAKE_CXX_COMPILER_LAUNCHER=$here/reuse_objects.sh CMAKE_CUDA_COMPILER_LAUNCHER=$here/reuse_objects.sh
 : >"$WALK_CHANGED"
 : >"$WALK_COMPILED"
 
