@@ -59,8 +59,8 @@ absl::StatusOr<std::unique_ptr<DeviceSampler>> DeviceSampler::Create(
   return std::unique_ptr<DeviceSampler>(new DeviceSampler(std::move(model), std::move(plan)));
 }
 
-absl::StatusOr<std::vector<int64_t>> DeviceSampler::Draw(const Tensor& logits,
-                                                         std::span<const DrawPlan> plans) {
+absl::Status DeviceSampler::Draw(const Tensor& logits, std::span<const DrawPlan> plans) {
+  tokens_ = Tensor();
   Columns columns;
   for (const DrawPlan& plan : plans) columns.Add(plan);
   const auto rows = static_cast<int64_t>(plans.size());
@@ -74,10 +74,16 @@ absl::StatusOr<std::vector<int64_t>> DeviceSampler::Draw(const Tensor& logits,
       Tensor::Of<double>({edits}, columns.bias),
       Tensor::Of<int32_t>({edits}, columns.counts),
   };
-  PF_ASSIGN_OR_RETURN(const std::vector<Tensor> results, executor_.Run(feeds, {Tensor()}));
-  std::vector<int64_t> tokens(plans.size());
-  PF_RETURN_IF_ERROR(executor_.plan().device->CopyToHost(tokens.data(), results[0].data(),
+  PF_ASSIGN_OR_RETURN(std::vector<Tensor> results, executor_.Run(feeds, {Tensor()}));
+  tokens_ = std::move(results[0]);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<int64_t>> DeviceSampler::Take() {
+  std::vector<int64_t> tokens(static_cast<size_t>(tokens_.size()));
+  PF_RETURN_IF_ERROR(executor_.plan().device->CopyToHost(tokens.data(), tokens_.data(),
                                                          tokens.size() * sizeof(int64_t)));
+  PF_RETURN_IF_ERROR(executor_.TakeDeviceTime());
   return tokens;
 }
 

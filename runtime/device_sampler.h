@@ -24,9 +24,12 @@ class DeviceSampler {
   static absl::StatusOr<std::unique_ptr<DeviceSampler>> Create(
       std::shared_ptr<DeviceContext> device);
 
-  // A token for each of logits [R, V], which lie on the device; -1 where the row has none, or Sampler::Next
-  // would have an error.
-  absl::StatusOr<std::vector<int64_t>> Draw(const Tensor& logits, std::span<const DrawPlan> plans);
+  // Asks for a token of each of logits [R, V], which lie on the device and may be computed there still.
+  absl::Status Draw(const Tensor& logits, std::span<const DrawPlan> plans);
+  // Waits for those that were asked for last; -1 where the row has none, or Sampler::Next would have an error.
+  absl::StatusOr<std::vector<int64_t>> Take();
+  // That the device took for all that were waited for.
+  double device_seconds() const { return executor_.device_seconds(); }
 
  private:
   DeviceSampler(std::unique_ptr<Model> model, ExecutionPlan plan)
@@ -34,6 +37,7 @@ class DeviceSampler {
 
   std::unique_ptr<Model> model_;
   Executor executor_;
+  Tensor tokens_;  // on the device
 };
 
 }  // namespace pagefuse

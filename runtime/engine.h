@@ -32,6 +32,7 @@ struct EngineStep {
   int64_t shared_tokens;  // of prompts that begin with it, which the cache knew
   std::chrono::steady_clock::time_point start;
   double seconds;
+  double device_seconds;  // that a device took for all steps by now, and for draws behind them
 };
 
 enum class PrefixReuse {
@@ -87,6 +88,7 @@ struct EngineStats {
   int64_t decode_tokens = 0;
   int64_t draft_tokens = 0;  // that were guessed, and
   int64_t drafts_right = 0;  // of these in decode_tokens
+  int64_t device_draws = 0;  // tokens drawn where their logits were computed, which is not the host
   int64_t preemptions = 0;
   int64_t recomputed_tokens = 0;   // that were computed before their request had to give way
   int64_t prefix_lost_tokens = 0;  // known beginnings behind which windows and states were gone

@@ -80,6 +80,9 @@ struct Engine::Impl {
   void TellStarts(const Scheduler::Step& step);
   StepReport Step();
   absl::StatusOr<std::unique_ptr<StepLogits>> RunStep(const Scheduler::Step& step);
+  // Ends the requests of a step that failed; where the error is one token's, that alone, and the step is
+  // planned anew without it.
+  void FailStep(const Scheduler::Step& step, const absl::Status& error);
   // A token of a row that waits for no other one.
   struct Draw {
     Active* item;
@@ -89,9 +92,13 @@ struct Engine::Impl {
   };
   // All that the step's logits give: rows in the order of its work.
   void TakeLogits(const Scheduler::Step& step, StepLogits& logits);
-  void AddDraws(const Scheduler::Work& work, int64_t row, std::vector<Draw>& draws);
-  void DrawAtOnce(StepLogits& logits, std::vector<Draw>& draws) const;
-  void SampleAll(StepLogits& logits, std::vector<Draw>& draws) const;
+  // True if samples branch here.
+  bool AddDraws(const Scheduler::Work& work, int64_t row, std::vector<Draw>& draws);
+  // Asks for the tokens of a step that is being computed, but of what branches behind it.
+  void DrawAhead(const Scheduler::Step& step, StepLogits& logits);
+  void AddDrawAtOnce(const Draw& draw, std::vector<StepLogits::RowDraw>& rows) const;
+  void DrawAtOnce(StepLogits& logits, const std::vector<Draw>& draws);
+  void SampleAll(StepLogits& logits, std::vector<Draw>& draws);
   // The next draws, which are of one request.
   size_t TakeDraws(std::vector<Draw>& draws, size_t first, size_t end, StepLogits& logits);
   // From row `first` on: that behind the newest token of a request, and behind each draft.

@@ -8,6 +8,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/runtime/engine_impl.h"
+#include "pagefuse/runtime/step_error.h"
 
 namespace pagefuse {
 namespace {
@@ -202,6 +203,8 @@ absl::StatusOr<std::unique_ptr<StepLogits>> Engine::Impl::RunStep(const Schedule
   if (logits->columns() == 0) {
     return absl::FailedPreconditionError("engine: logits: expected at least one column, got none");
   }
+  if (logits->draws_at_once()) DrawAhead(step, *logits);
+  PF_RETURN_IF_ERROR(logits->Settle());
   const double seconds = Seconds(start);
   const auto tokens = static_cast<int64_t>(input_ids.size());
   ++stats.steps;
@@ -211,7 +214,8 @@ absl::StatusOr<std::unique_ptr<StepLogits>> Engine::Impl::RunStep(const Schedule
   (decode ? stats.decode_tokens : stats.prefill_tokens) += tokens;
   stats.peak_pages = std::max(stats.peak_pages, model->cache().pool().num_held());
   if (options.on_step) {
-    stopped = options.on_step({&model->session(), decode, tokens, step_shared, start, seconds});
+    stopped = options.on_step(
+        {&model->session(), decode, tokens, step_shared, start, seconds, model->device_seconds()});
     PF_RETURN_IF_ERROR(stopped);
   }
   return logits;
@@ -269,10 +273,10 @@ void Engine::Impl::TakeDrafts(const Scheduler::Work& work, StepLogits& logits, i
   RemoveIfDone(item.id);
 }
 
-void Engine::Impl::AddDraws(const Scheduler::Work& work, int64_t row, std::vector<Draw>& draws) {
+bool Engine::Impl::AddDraws(const Scheduler::Work& work, int64_t row, std::vector<Draw>& draws) {
   const Owner owner = owners.at(work.request);
   Active& item = *owner.active;
-  if (item.rereads || !work.drafts.empty()) return;
+  if (item.rereads || !work.drafts.empty()) return false;
   std::vector<size_t> samples = {owner.sample};
   if (item.numbers.size() == 1) {
     for (Progress& progress : item.samples) {
@@ -281,10 +285,25 @@ void Engine::Impl::AddDraws(const Scheduler::Work& work, int64_t row, std::vecto
     samples = ForkSamples(item);
   }
   for (const size_t sample : samples) draws.push_back({&item, sample, row});
+  return samples.size() > 1;
+}
+
+void Engine::Impl::DrawAhead(const Scheduler::Step& step, StepLogits& logits) {
+  std::vector<Draw> draws;
+  int64_t row = 0;
+  for (const Scheduler::Work& work : step.work) {
+    if (!work.last) continue;
+    const int64_t first = std::exchange(row, row + 1 + static_cast<int64_t>(work.drafts.size()));
+    const Owner owner = owners.at(work.request);
+    const bool branches = owner.active->numbers.size() < owner.active->samples.size();
+    if (owner.active->rereads || !work.drafts.empty() || branches) continue;
+    draws.push_back({owner.active, owner.sample, first});
+  }
+  DrawAtOnce(logits, draws);
 }
 
 // What fails here fails again where each is drawn by itself, and is told there.
-void Engine::Impl::DrawAtOnce(StepLogits& logits, std::vector<Draw>& draws) const {
+void Engine::Impl::DrawAtOnce(StepLogits& logits, const std::vector<Draw>& draws) {
   std::vector<StepLogits::RowDraw> rows;
   for (const Draw& draw : draws) {
     const Request& request = draw.item->request;
@@ -294,11 +313,12 @@ void Engine::Impl::DrawAtOnce(StepLogits& logits, std::vector<Draw>& draws) cons
     if (!limits.ok()) continue;
     rows.push_back({draw.row, &progress.sampler, progress.tokens, request.prompt.size(), *limits});
   }
-  logits.DrawAtOnce(rows).IgnoreError();
+  if (rows.empty()) return;
+  if (logits.DrawAtOnce(rows).ok()) stats.device_draws += static_cast<int64_t>(rows.size());
 }
 
 // A row is a megabyte where a vocabulary is large: rows are shared among the threads of the graph.
-void Engine::Impl::SampleAll(StepLogits& logits, std::vector<Draw>& draws) const {
+void Engine::Impl::SampleAll(StepLogits& logits, std::vector<Draw>& draws) {
   const auto sample = [&](Draw& draw) {
     const absl::Status drawn = Guarded([&] {
       draw.token =
@@ -306,7 +326,6 @@ void Engine::Impl::SampleAll(StepLogits& logits, std::vector<Draw>& draws) const
     });
     if (!drawn.ok()) draw.token = drawn;
   };
-  if (logits.draws_at_once()) DrawAtOnce(logits, draws);
   if (draws.size() < 2 || !logits.samples_side_by_side()) {
     for (Draw& draw : draws) sample(draw);
     return;
@@ -337,15 +356,21 @@ void Engine::Impl::TakeLogits(const Scheduler::Step& step, StepLogits& logits) {
     size_t draws;  // one behind its last
   };
   std::vector<Row> rows;
-  std::vector<Draw> draws;
+  std::vector<Draw> draws, branching;
   int64_t row = 0;
   for (const Scheduler::Work& work : step.work) {
     if (!work.last) continue;
     const int64_t first = std::exchange(row, row + 1 + static_cast<int64_t>(work.drafts.size()));
     if (!owners.contains(work.request)) continue;  // cancelled meanwhile
-    AddDraws(work, first, draws);
+    const size_t before = draws.size();
+    if (AddDraws(work, first, draws)) {
+      for (size_t i = before; i < draws.size(); ++i) {
+        branching.push_back({draws[i].item, draws[i].sample, draws[i].row});
+      }
+    }
     rows.push_back({&work, first, draws.size()});
   }
+  if (logits.draws_at_once()) DrawAtOnce(logits, branching);
   SampleAll(logits, draws);
   size_t next = 0;
   for (const Row& one : rows) {
@@ -379,6 +404,20 @@ void Engine::Impl::TellStarts(const Scheduler::Step& step) {
   }
 }
 
+void Engine::Impl::FailStep(const Scheduler::Step& step, const absl::Status& error) {
+  scheduler->RollBack();
+  const auto tokens = static_cast<int64_t>(step.metadata->positions.size());
+  const int64_t bad = TokenOf(error).value_or(tokens);
+  int64_t end = 0;
+  for (const Scheduler::Work& work : step.work) {
+    const int64_t begin = std::exchange(end, end + work.num_tokens);
+    if (bad < tokens && (bad < begin || bad >= end)) continue;
+    const auto owner = owners.find(work.request);
+    if (owner == owners.end()) continue;
+    End(owner->second.active->id, FinishReason::kFailed, error);
+  }
+}
+
 StepReport Engine::Impl::Step() {
   TakeSubmitted();
   TakeCancelled();
@@ -399,12 +438,7 @@ StepReport Engine::Impl::Step() {
   TellStarts(*step);
   const absl::StatusOr<std::unique_ptr<StepLogits>> logits = RunStep(*step);
   if (!logits.ok()) {
-    scheduler->RollBack();
-    for (const Scheduler::Work& work : step->work) {
-      const auto owner = owners.find(work.request);
-      if (owner == owners.end()) continue;
-      End(owner->second.active->id, FinishReason::kFailed, logits.status());
-    }
+    FailStep(*step, logits.status());
     return report(0);
   }
   const auto sampled = std::chrono::steady_clock::now();

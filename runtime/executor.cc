@@ -17,7 +17,7 @@ namespace pagefuse {
 namespace {
 
 // The input of a paged graph that says where sequences begin (cache_layout.h).
-constexpr char kQueryStarts[] = "query_start_loc";
+constexpr char kQueryStarts[] = "query_start_loc", kLogitRows[] = "logit_rows";
 
 // Shapes of inputs that are kept apart: numbers of tokens and sequences that a loaded engine goes through.
 constexpr size_t kShapes = 32;
@@ -61,7 +61,9 @@ Executor::Executor(ExecutionPlan plan, const RunLimits& limits)
   for (int i = 0; i < static_cast<int>(plan_.inputs.size()); ++i) {
     const PlannedStep* dense = DenseReader(plan_, i);
     dense_readers_.push_back(dense == nullptr ? nullptr : dense->node);
-    if (plan_.values[plan_.inputs[i]].value->name() == kQueryStarts) query_starts_ = i;
+    const std::string& name = plan_.values[plan_.inputs[i]].value->name();
+    if (name == kQueryStarts) query_starts_ = i;
+    if (name == kLogitRows) logit_rows_ = i;
   }
   output_positions_.assign(plan_.values.size(), -1);
   for (int i = static_cast<int>(plan_.outputs.size()) - 1; i >= 0; --i) {
@@ -98,6 +100,7 @@ int64_t Executor::packed_bytes() const {
 
 absl::StatusOr<std::vector<Tensor>> Executor::Run(const std::vector<Tensor>& feeds,
                                                   const std::vector<Tensor>& bound) {
+  PF_RETURN_IF_ERROR(CheckIndexErrors());  // of a run that nobody settled
   own_body_runs_ = 0;
   output_bytes_ = 0;
   device_copies_ = 0;
@@ -122,7 +125,6 @@ absl::StatusOr<std::vector<Tensor>> Executor::Run(const std::vector<Tensor>& fee
     owners_[input] = feeds[i];
   }
   TakeTokenRows();
-  PF_RETURN_IF_ERROR(CheckIndexErrors());
   absl::StatusOr<std::vector<Tensor>> outputs = RunSteps();
   if (outputs.ok()) LearnSizes();
   LetGo();

@@ -100,6 +100,7 @@ class Executor {
   void KeepBindings(CapturedRun& captured) const;
   int64_t MemoryChanges() const;
   absl::Status IndexErrorAt(const DeviceIndexError& error) const;
+  std::optional<int64_t> TokenOfElement(const DeviceIndexError& error) const;
   // That something would have to be fetched while work is captured.
   absl::Status CheckNotCapturing(const Node& node) const;
   absl::Status RunStep(int index);
@@ -147,6 +148,7 @@ class Executor {
   std::vector<std::vector<int>> dying_;  // by step: storages that nothing reads after it
   ShapePlans shapes_;
   ShapePlan* shape_ = nullptr;  // of the run in progress, or the last one
+  int logit_rows_ = -1;         // the input that says which tokens logits are wanted of, by position
   int query_starts_ = -1;       // the input that says which tokens sequences have, by position
   // Of the run in progress.
   std::optional<TokenRows> tokens_;

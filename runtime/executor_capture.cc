@@ -11,6 +11,7 @@
 #include "pagefuse/passes/rewrite/match_state.h"
 #include "pagefuse/runtime/device_placement.h"
 #include "pagefuse/runtime/executor.h"
+#include "pagefuse/runtime/step_error.h"
 
 namespace pagefuse {
 namespace {
@@ -86,7 +87,6 @@ void Executor::ForgetContents(const PlannedStep& step, KernelArgs& args) const {
 
 absl::Status Executor::TimeDevicePart() {
   last_moment_ = -1;
-  plan_.device->RewindMoments();
   PF_ASSIGN_OR_RETURN(first_moment_, plan_.device->MarkMoment());
   PF_RETURN_IF_ERROR(RunDevicePart());
   PF_ASSIGN_OR_RETURN(last_moment_, plan_.device->MarkMoment());
@@ -94,10 +94,10 @@ absl::Status Executor::TimeDevicePart() {
 }
 
 absl::Status Executor::TakeDeviceTime() {
-  if (last_moment_ < 0) return absl::OkStatus();
+  const int last = std::exchange(last_moment_, -1);
+  if (last < 0) return absl::OkStatus();
   PF_ASSIGN_OR_RETURN(const double microseconds,
-                      plan_.device->MicrosecondsBetween(first_moment_, last_moment_));
-  last_moment_ = -1;
+                      plan_.device->MicrosecondsBetween(first_moment_, last));
   device_seconds_ += microseconds * 1e-6;
   return absl::OkStatus();
 }
@@ -252,7 +252,24 @@ absl::Status Executor::CheckIndexErrors() {
   if (index_error_ == nullptr) return absl::OkStatus();
   auto& kept = *reinterpret_cast<DeviceIndexError*>(index_error_->data());
   const DeviceIndexError error = std::exchange(kept, DeviceIndexError{});
-  return error.step == 0 ? absl::OkStatus() : IndexErrorAt(error);
+  if (error.step == 0) return absl::OkStatus();
+  const absl::Status status = IndexErrorAt(error);
+  const std::optional<int64_t> token = TokenOfElement(error);
+  return token ? AtToken(status, *token) : status;
+}
+
+// Of an input of tokens, [T, ...] or [1, T, ...], or of those alone whose logits are wanted.
+std::optional<int64_t> Executor::TokenOfElement(const DeviceIndexError& error) const {
+  const RunValues& values = shape_->values;
+  const TensorArg& input = shape_->calls[error.step - 1].args.inputs[error.input];
+  const size_t axis = input.dims.size() > 1 && input.dims[0] == 1 ? 1 : 0;
+  if (input.dims.empty() || input.dims[axis] == 0) return std::nullopt;
+  const int64_t rows = input.dims[axis], row = error.element / (input.size() / rows);
+  if (tokens_ && tokens_->count() == rows) return row;
+  if (logit_rows_ < 0) return std::nullopt;
+  const TensorArg& wanted = values[plan_.inputs[logit_rows_]];
+  if (wanted.size() != rows || wanted.dtype != DataType::kInt64) return std::nullopt;
+  return wanted.as<const int64_t>()[row];
 }
 
 // The op's own words, of a call that has this value alone; or ours where the op has none.

@@ -174,7 +174,9 @@ absl::StatusOr<std::unique_ptr<StepLogits>> PagedModel::RunStep(
   for (const int64_t position : step.positions) PF_RETURN_IF_ERROR(CheckLength(position + 1));
   PF_RETURN_IF_ERROR(CheckTokens(input_ids));
   PF_RETURN_IF_ERROR(device_->CopyPages(cache_->TakeCopies()));
-  const bool pads = session_->device() != nullptr && takes_rows_ && PaddedStep::Suits(step);
+  const auto sequences = static_cast<int64_t>(step.seq_lens.size());
+  const bool pads = session_->device() != nullptr && takes_rows_ && PaddedStep::Suits(step) &&
+                    PaddedSequences(sequences) != sequences;
   if (pads) padded_.Fill(input_ids, step);
   const StepMetadata& metadata = pads ? padded_.metadata : step;
   PF_RETURN_IF_ERROR(layout_.WriteRecord(pads ? padded_.input_ids : input_ids, metadata, record_));

@@ -95,6 +95,8 @@ class PagedModel {
   StepDevice& device() { return *device_; }
   // By graph input name; only where the host is the device.
   std::map<std::string, Tensor>& cache_tensors() { return host_->tensors(); }
+  // That the session's device took for steps, and for draws behind them.
+  double device_seconds() const { return host_ == nullptr ? 0 : host_->device_seconds(); }
   // What the graph's cache is, whatever was asked for.
   const CacheSettings& cache_settings() const { return settings_; }
   const CacheLayout& layout() const { return layout_; }

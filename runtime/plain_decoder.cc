@@ -161,7 +161,10 @@ absl::StatusOr<std::vector<float>> PlainDecoder::Step(const std::vector<int64_t>
   ++stats_.steps;
   (decode ? stats_.decode_seconds : stats_.prefill_seconds) += seconds;
   (decode ? stats_.decode_tokens : stats_.prefill_tokens) += count;
-  if (on_step_) PF_RETURN_IF_ERROR(on_step_({session_.get(), decode, count, 0, start, seconds}));
+  if (on_step_) {
+    PF_RETURN_IF_ERROR(on_step_(
+        {session_.get(), decode, count, 0, start, seconds, session_->stats().device_seconds}));
+  }
   int64_t bytes = 0;
   for (size_t i = 0; i < pasts_.size(); ++i) {
     pasts_[i] = std::move(outputs[i + 1]);

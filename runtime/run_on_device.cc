@@ -65,6 +65,13 @@ absl::StatusOr<Tensor> OnHost(const Value& output, const Tensor& result, const T
 
 }  // namespace
 
+absl::Status Settle(Executor& executor) {
+  PF_RETURN_IF_ERROR(executor.plan().device->Wait());
+  PF_RETURN_IF_ERROR(executor.TakeDeviceTime());
+  executor.plan().device->RewindMoments();  // those of draws behind the run were taken before
+  return executor.CheckIndexErrors();
+}
+
 absl::StatusOr<std::vector<Tensor>> RunOnDevice(
     Executor& executor, const std::vector<bool>& updated, const std::vector<Tensor>& feeds,
     const std::vector<Tensor>& bound, const std::vector<size_t>& wanted, OutputsIn outputs_in) {
@@ -84,9 +91,7 @@ absl::StatusOr<std::vector<Tensor>> RunOnDevice(
     if (!plan.values[plan.outputs[i]].on_device) inside[i] = bound[i];
   }
   PF_ASSIGN_OR_RETURN(std::vector<Tensor> results, executor.Run(given, inside));
-  PF_RETURN_IF_ERROR(device.Wait());
-  PF_RETURN_IF_ERROR(executor.TakeDeviceTime());
-  PF_RETURN_IF_ERROR(executor.CheckIndexErrors());
+  if (outputs_in == OutputsIn::kHost) PF_RETURN_IF_ERROR(Settle(executor));
   for (const auto& [memory, i] : updates) {
     Tensor feed = feeds[i];
     if (!IsOnHost(feed) || feed.mutable_data() == nullptr) continue;

@@ -118,6 +118,9 @@ struct Session::Impl {
   std::mutex turn;                // who has it runs, or changes what runs need
   PipelineReport report;
   std::unique_ptr<Executor> executor;
+  std::vector<bool>
+      updated_inputs;    // by position among the graph inputs: a run writes into its memory
+  bool is_open = false;  // a run in place was not waited for
   std::map<std::string, Tensor, std::less<>> bound;
   std::shared_ptr<MemoryBudget> memory;
   std::vector<std::shared_ptr<Buffer>> files;  // that weights are mapped from
@@ -129,8 +132,9 @@ struct Session::Impl {
   std::vector<Tensor> BoundOutputs() const;
   // Adds zeros for the inputs that have no tensor.
   absl::Status AddZeroFeeds(std::map<std::string, Tensor>& feeds) const;
-  // By position among the graph inputs: a run writes into its memory.
   std::vector<bool> UpdatedInputs() const;
+  // Of a run in place.
+  absl::Status SettleLast();
   bool IsOnDevice(std::string_view input) const;
   // Runs on feeds and gives outputs that the host reads, wherever the plan has them. Feeds of inputs
   // that the device updates lie on it or on the host.
@@ -198,6 +202,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(Model model,
       MakePlan(impl->model, {.force_kernel = options.force_kernel, .device = options.device}));
   impl->files = FilesOf(impl->model);
   impl->executor = std::make_unique<Executor>(std::move(plan), options.limits);
+  impl->updated_inputs = impl->UpdatedInputs();
   impl->executor->set_profile(options.profile);
   impl->executor->set_device_graphs(options.device_graphs);
   return std::unique_ptr<Session>(new Session(std::move(impl)));
@@ -342,6 +347,15 @@ absl::StatusOr<std::vector<Tensor>> Session::Run(const std::map<std::string, Ten
   return impl_->Run(feeds, fetches, OutputsIn::kHost);
 }
 
+absl::Status Session::Settle() {
+  const std::lock_guard lock(impl_->turn);
+  return impl_->SettleLast();
+}
+
+absl::Status Session::Impl::SettleLast() {
+  return std::exchange(is_open, false) ? pagefuse::Settle(*executor) : absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<Tensor>> Session::RunInPlace(const std::map<std::string, Tensor>& feeds,
                                                         const std::vector<std::string>& fetches) {
   return impl_->Run(feeds, fetches, OutputsIn::kTheirPlace);
@@ -389,7 +403,9 @@ absl::StatusOr<std::vector<Tensor>> Session::Impl::Run(const std::vector<Tensor>
                                                        const std::vector<size_t>& wanted,
                                                        OutputsIn outputs_in) {
   if (options.device == nullptr) return executor->Run(feeds, outputs);
-  return RunOnDevice(*executor, UpdatedInputs(), feeds, outputs, wanted, outputs_in);
+  PF_RETURN_IF_ERROR(SettleLast());
+  is_open = outputs_in == OutputsIn::kTheirPlace;
+  return RunOnDevice(*executor, updated_inputs, feeds, outputs, wanted, outputs_in);
 }
 
 absl::Status Session::Impl::AddZeroFeeds(std::map<std::string, Tensor>& feeds) const {
@@ -451,9 +467,8 @@ absl::Status Session::WarmUp(const std::map<std::string, Tensor>& feeds) {
   const MemoryBudgetScope memory_scope(impl_->memory);
   PF_RETURN_IF_ERROR(impl_->AddZeroFeeds(all));
   PF_ASSIGN_OR_RETURN(std::vector<Tensor> ordered, impl_->FeedsInOrder(all));
-  const std::vector<bool> updated = impl_->UpdatedInputs();
   for (size_t i = 0; i < ordered.size(); ++i) {
-    if (!updated[i] || !ordered[i].defined()) continue;
+    if (!impl_->updated_inputs[i] || !ordered[i].defined()) continue;
     // Fresh pages: only the slots that the run touches take memory.
     PF_ASSIGN_OR_RETURN(ordered[i], Tensor::Allocate(ordered[i].dtype(), ordered[i].dims()));
   }

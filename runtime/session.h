@@ -135,9 +135,12 @@ class Session {
   // weights has become shorter since it was loaded.
   absl::StatusOr<std::vector<Tensor>> Run(const std::map<std::string, Tensor>& feeds,
                                           const std::vector<std::string>& fetches = {});
-  // The same, but that what the device computed stays in its memory.
+  // The same, but that what the device computed stays in its memory, and that it may compute still: what is
+  // asked of the device behind it sees the results. Settle waits for them, and has the errors that the device
+  // found; without it the next run has.
   absl::StatusOr<std::vector<Tensor>> RunInPlace(const std::map<std::string, Tensor>& feeds,
                                                  const std::vector<std::string>& fetches = {});
+  absl::Status Settle();
 
   // Makes the first Run with feeds of these shapes cost what later ones cost: runs on them until
   // memory between nodes and in kernels has its size, weights and code are in memory and tables are

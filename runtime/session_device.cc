@@ -29,13 +29,18 @@ SessionDevice::SessionDevice(Session& session, const CacheLayout& layout)
     : session_(session), layout_(layout) {}
 SessionDevice::~SessionDevice() = default;
 
+double SessionDevice::device_seconds() const {
+  return session_.stats().device_seconds + (sampler_ ? sampler_->device_seconds() : 0);
+}
+
 absl::Status SessionDevice::MakePages(int64_t num_pages) {
   const MemoryBudgetScope scope(session_.memory());
-  tensors_ = {};  // the old ones go before the new ones come
+  feeds_ = tensors_ = {};  // the old ones go before the new ones come
   PF_ASSIGN_OR_RETURN(
       tensors_, layout_.Allocate(num_pages, [&](std::string_view cache) -> Allocator& {
         return session_.IsOnDevice(cache) ? session_.device()->memory() : HostAllocator();
       }));
+  feeds_ = tensors_;
   return absl::OkStatus();
 }
 
@@ -100,17 +105,20 @@ absl::Status SessionDevice::WritePage(std::string_view cache, int64_t page,
 }
 
 absl::StatusOr<std::unique_ptr<StepLogits>> SessionDevice::Run(const StepRecord& record) {
-  std::map<std::string, Tensor> feeds = tensors_;
-  PF_RETURN_IF_ERROR(record.AddFeeds(feeds));
-  PF_ASSIGN_OR_RETURN(std::vector<Tensor> outputs, session_.RunInPlace(feeds, {"logits"}));
+  PF_RETURN_IF_ERROR(record.AddFeeds(feeds_));
+  absl::StatusOr<std::vector<Tensor>> ran = session_.RunInPlace(feeds_, {"logits"});
+  // The record's memory serves the next one.
+  for (const StepRecord::Field& field : record.fields()) feeds_[field.input] = Tensor();
+  PF_ASSIGN_OR_RETURN(std::vector<Tensor> outputs, std::move(ran));
   if (outputs[0].buffer() == nullptr || outputs[0].buffer()->on_host()) {
+    PF_RETURN_IF_ERROR(session_.Settle());
     return std::make_unique<HostLogits>(std::move(outputs[0]));
   }
   if (!made_sampler_) {
     PF_ASSIGN_OR_RETURN(sampler_, DeviceSampler::Create(session_.device()));
     made_sampler_ = true;
   }
-  return std::make_unique<DeviceLogits>(std::move(outputs[0]), *session_.device(), sampler_.get());
+  return std::make_unique<DeviceLogits>(std::move(outputs[0]), session_, sampler_.get());
 }
 
 }  // namespace pagefuse

@@ -26,6 +26,7 @@ class SessionDevice final : public StepDevice {
                          std::span<const std::byte> block) override;
   absl::StatusOr<std::unique_ptr<StepLogits>> Run(const StepRecord& record) override;
 
+  double device_seconds() const;
   // Caches by the name of their input.
   std::map<std::string, Tensor>& tensors() { return tensors_; }
 
@@ -36,6 +37,7 @@ class SessionDevice final : public StepDevice {
   Session& session_;
   const CacheLayout& layout_;
   std::map<std::string, Tensor> tensors_;
+  std::map<std::string, Tensor> feeds_;  // these, and places for what a record has
   // Made for the first logits that a device has; null where it draws nothing.
   bool made_sampler_ = false;
   std::unique_ptr<DeviceSampler> sampler_;

@@ -9,6 +9,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/runtime/device_sampler.h"
+#include "pagefuse/runtime/session.h"
 
 namespace pagefuse {
 namespace {
@@ -21,6 +22,7 @@ class PickedRows final : public StepLogits {
         dims_{static_cast<int64_t>(places_.size()), logits_->columns()} {}
 
   const std::vector<int64_t>& dims() const override { return dims_; }
+  absl::Status Settle() override { return logits_->Settle(); }
   absl::StatusOr<std::span<const float>> Row(int64_t row) override {
     return logits_->Row(places_[row]);
   }
@@ -71,7 +73,26 @@ absl::StatusOr<std::span<const float>> HostLogits::Row(int64_t row) {
   return logits_.values<float>().subspan(row * columns(), columns());
 }
 
+DeviceLogits::DeviceLogits(Tensor logits, Session& session, DeviceSampler* sampler)
+    : logits_(std::move(logits)),
+      session_(session),
+      device_(*session.device()),
+      sampler_(sampler) {}
+
+absl::Status DeviceLogits::Settle() {
+  PF_RETURN_IF_ERROR(TakeDrawn());
+  return session_.Settle();
+}
+
+absl::Status DeviceLogits::TakeDrawn() {
+  if (taken_ == drawn_.size()) return absl::OkStatus();
+  PF_ASSIGN_OR_RETURN(const std::vector<int64_t> tokens, sampler_->Take());
+  for (const int64_t token : tokens) drawn_[taken_++].token = token;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::span<const float>> DeviceLogits::Row(int64_t row) {
+  PF_RETURN_IF_ERROR(Settle());
   row_.resize(static_cast<size_t>(columns()));
   const size_t bytes = row_.size() * sizeof(float);
   PF_RETURN_IF_ERROR(device_.CopyToHost(
@@ -81,6 +102,7 @@ absl::StatusOr<std::span<const float>> DeviceLogits::Row(int64_t row) {
 }
 
 absl::StatusOr<Tensor> DeviceLogits::TakeAll() {
+  PF_RETURN_IF_ERROR(Settle());
   PF_ASSIGN_OR_RETURN(Tensor all, Tensor::Allocate(DataType::kFloat, dims()));
   if (all.byte_size() == 0) return all;
   PF_RETURN_IF_ERROR(
@@ -92,14 +114,13 @@ absl::StatusOr<Tensor> DeviceLogits::TakeAll() {
 absl::StatusOr<Tensor> DeviceLogits::RowsOf(std::span<const int64_t> rows) const {
   const auto count = static_cast<int64_t>(rows.size());
   const auto bytes = static_cast<size_t>(columns()) * sizeof(float);
-  const auto* data = static_cast<const std::byte*>(logits_.data());
   bool in_order = true;
   for (int64_t i = 0; i < count; ++i) in_order = in_order && rows[i] == rows[0] + i;
   if (in_order) {
-    return Tensor::View(
-        DataType::kFloat, {count, columns()},
-        Buffer::BorrowConst(data + static_cast<size_t>(rows[0]) * bytes, bytes * rows.size()));
+    return Tensor::View(DataType::kFloat, {count, columns()}, logits_.buffer(),
+                        logits_.buffer_offset() + static_cast<size_t>(rows[0]) * bytes);
   }
+  const auto* data = static_cast<const std::byte*>(logits_.data());
   PF_ASSIGN_OR_RETURN(Tensor picked,
                       Tensor::Allocate(DataType::kFloat, {count, columns()}, device_.memory()));
   for (int64_t i = 0; i < count; ++i) {
@@ -110,7 +131,16 @@ absl::StatusOr<Tensor> DeviceLogits::RowsOf(std::span<const int64_t> rows) const
   return picked;
 }
 
+const DeviceLogits::Drawn* DeviceLogits::FindDrawn(int64_t row, const Sampler& sampler,
+                                                   size_t position) const {
+  const auto found = std::ranges::find_if(drawn_, [&](const Drawn& drawn) {
+    return drawn.sampler == &sampler && drawn.row == row && drawn.position == position;
+  });
+  return found == drawn_.end() ? nullptr : &*found;
+}
+
 absl::Status DeviceLogits::DrawAtOnce(std::span<const RowDraw> draws) {
+  PF_RETURN_IF_ERROR(TakeDrawn());
   std::vector<DrawPlan> plans;
   std::vector<int64_t> rows;
   std::vector<Drawn> drawn;
@@ -123,9 +153,8 @@ absl::Status DeviceLogits::DrawAtOnce(std::span<const RowDraw> draws) {
   }
   if (plans.empty() || columns() == 0) return absl::OkStatus();
   PF_ASSIGN_OR_RETURN(const Tensor logits, RowsOf(rows));
-  PF_ASSIGN_OR_RETURN(const std::vector<int64_t> tokens, sampler_->Draw(logits, plans));
-  for (size_t i = 0; i < tokens.size(); ++i) drawn[i].token = tokens[i];
-  drawn_ = std::move(drawn);
+  PF_RETURN_IF_ERROR(sampler_->Draw(logits, plans));
+  drawn_.insert(drawn_.end(), drawn.begin(), drawn.end());
   return absl::OkStatus();
 }
 
@@ -133,10 +162,9 @@ absl::Status DeviceLogits::DrawAtOnce(std::span<const RowDraw> draws) {
 absl::StatusOr<SampledToken> DeviceLogits::Sample(int64_t row, Sampler& sampler,
                                                   std::span<const int64_t> tokens, size_t prompt,
                                                   const TokenLimits& limits) {
-  const auto found = std::ranges::find_if(drawn_, [&](const Drawn& drawn) {
-    return drawn.sampler == &sampler && drawn.row == row && drawn.position == tokens.size();
-  });
-  if (found != drawn_.end() && found->token >= 0) return SampledToken{.token = found->token};
+  PF_RETURN_IF_ERROR(Settle());
+  const Drawn* drawn = FindDrawn(row, sampler, tokens.size());
+  if (drawn != nullptr && drawn->token >= 0) return SampledToken{.token = drawn->token};
   return StepLogits::Sample(row, sampler, tokens, prompt, limits);
 }
 

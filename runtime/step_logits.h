@@ -26,6 +26,9 @@ class StepLogits {
   int64_t columns() const { return dims().back(); }
   int64_t rows() const;
 
+  // Waits until they are computed and what DrawAtOnce was asked for is drawn; the errors of a device. Other calls
+  // that need it call it.
+  virtual absl::Status Settle() { return absl::OkStatus(); }
   // A row [V] in the host's memory, as long as this lives and no other one is asked for.
   virtual absl::StatusOr<std::span<const float>> Row(int64_t row) = 0;
   // Whether Sample may be called by several threads at one time, each with a sampler of its own.
@@ -35,8 +38,8 @@ class StepLogits {
   virtual absl::StatusOr<SampledToken> Sample(int64_t row, Sampler& sampler,
                                               std::span<const int64_t> tokens, size_t prompt,
                                               const TokenLimits& limits);
-  // What Sample is going to be asked for, where the rows are elsewhere: all of it is drawn at once. An error of what
-  // could not be drawn at all.
+  // What Sample is going to be asked for, where the rows are elsewhere: all of it is asked for at once, behind the
+  // logits. An error of what could not be drawn at all.
   struct RowDraw {
     int64_t row;
     Sampler* sampler;
@@ -65,14 +68,15 @@ class HostLogits final : public StepLogits {
 };
 
 class DeviceSampler;
+class Session;
 
-// Those that a device has computed, which draws of them what it can.
+// Those that a session's device has computed, or computes still; it draws of them what it can.
 class DeviceLogits final : public StepLogits {
  public:
-  // float32 on the device, of two dims at least; `sampler` may be null, and both outlive it.
-  DeviceLogits(Tensor logits, DeviceContext& device, DeviceSampler* sampler)
-      : logits_(std::move(logits)), device_(device), sampler_(sampler) {}
+  // float32 on the device, of two dims at least, of a run in place; `sampler` may be null, and both outlive it.
+  DeviceLogits(Tensor logits, Session& session, DeviceSampler* sampler);
   const std::vector<int64_t>& dims() const override { return logits_.dims(); }
+  absl::Status Settle() override;
   absl::StatusOr<std::span<const float>> Row(int64_t row) override;
   bool draws_at_once() const override { return sampler_ != nullptr; }
   absl::Status DrawAtOnce(std::span<const RowDraw> draws) override;
@@ -88,12 +92,18 @@ class DeviceLogits final : public StepLogits {
     size_t position;
     int64_t token;
   };
+  // What the sampler was asked for last.
+  absl::Status TakeDrawn();
+  // The device's draw for a row; null if none was asked for.
+  const Drawn* FindDrawn(int64_t row, const Sampler& sampler, size_t position) const;
   absl::StatusOr<Tensor> RowsOf(std::span<const int64_t> rows) const;
 
   Tensor logits_;
+  Session& session_;
   DeviceContext& device_;
   DeviceSampler* sampler_;
   std::vector<Drawn> drawn_;
+  size_t taken_ = 0;  // of drawn_: tokens that are here
   std::vector<float> row_;
 };
 

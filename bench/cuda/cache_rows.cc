@@ -177,6 +177,11 @@ void AddDecodeRows(std::vector<Row>& rows) {
       {32, 8192, gemma, 1024}, kBf16);
   add("decode B32 window 1024 Hq16 D256 fp8", {.bound = Bound::kCopy, .share = 0.70},
       {32, 8192, gemma, 1024}, kFp8);
+  const Heads small = {.query = 4, .kv = 1, .size = 256};
+  add("decode B1 1024 Hq4 Hk1 D256 bf16", {.bound = Bound::kCopy, .us = 6}, {1, 1024, small},
+      kBf16);
+  add("decode B1 1024 window 512 Hq4 Hk1 D256 bf16", {.bound = Bound::kCopy, .us = 6},
+      {1, 1024, small, 512}, kBf16);
 }
 
 void AddTurboQuantRows(std::vector<Row>& rows) {

@@ -6,7 +6,8 @@
 // ROWS: a part of the names of rows; all without it. First come the ceilings: a copy, a read, a product by
 // cuBLASLt, a launch, a node of a graph. Then each row, on sets of tensors that are larger than the cache
 // and take turns, as nodes of a graph, 40 times: time, share of its ceiling, the share or time that it
-// should reach. Exit status 77 where there is no GPU.
+// should reach. Exit status 77 where there is no GPU. peers.py beside this file times torch at the
+// sizes of some rows, and takes the JSON of a run to compare.
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -105,7 +106,11 @@ int Run(int argc, char** argv) {
   std::vector<Row> rows;
   AddCacheRows(rows);
   AddIndexerRows(rows);
+  AddLatentRows(rows);
+  AddSamplingRows(rows);
+  AddSlotRows(rows);
   AddProductRows(rows);
+  AddSparseRows(rows);
   const Ceilings ceilings = MeasureCeilings(gpu);
   std::string table = Header(gpu, ceilings);
   std::printf("%s", table.c_str());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // HyperConnectionMix on the device.
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/ops/cuda/constant_inputs.h"
 #include "pagefuse/ops/cuda/cuda_kernels.h"
 #include "pagefuse/ops/cuda/port_numbers.h"
 #include "pagefuse/ops/kernels/cuda/hyper_connection.h"
@@ -34,6 +35,7 @@ absl::Status RunMix(KernelArgs& args, const MixPorts& ports) {
   params.pre = args.output(ports.pre).as<float>();
   params.post = args.output(ports.post).as<float>();
   params.comb = args.output(ports.comb).as<float>();
+  params.constant_weights = AreConstant(*args.node, {ports.scale, ports.base});
   return LaunchStatus(LaunchHyperConnection(params, StreamOf(args)));
 }
 

@@ -4,6 +4,8 @@
 // Weights lie on the device as the graph has them. Codes are multiplied in float, or, where accuracy_level lets the
 // host's kernels do so, by activations that are rounded to int8 as theirs are: then the same integers are added up.
 #include <algorithm>
+#include <cstddef>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <vector>
@@ -149,13 +151,41 @@ absl::Status RunGemm(KernelArgs& args) {
 
 // --- Linear, GatedLinear ---
 
+// Rows by a stack: each product is [m, K] * [K, N], and they take the matrices in turn. All at once where a kernel for few
+// rows takes them so or where launches would be many; else one by one, by what a product alone is fastest with.
+absl::Status RunStack(KernelArgs& args, const ProductParams& stack) {
+  constexpr int64_t kMostRows = 4, kFewProducts = 16;
+  const int64_t products = std::accumulate(stack.batch.begin(), stack.batch.end(), int64_t{1},
+                                           std::multiplies<int64_t>());
+  ProductParams one = stack;
+  const bool few = stack.m <= kMostRows || products > kFewProducts;
+  if (SuitsSmallBf16(stack) || (few && SuitsSmallRows(stack))) return Run(args, one);
+  one.batch.clear(), one.x_steps.clear(), one.weight_steps.clear();
+  const int64_t bytes = BitWidth(stack.type) / 8, weight_bytes = BitWidth(stack.weight.type) / 8;
+  const int64_t matrices = stack.batch.back();
+  const auto behind = [](const void* data, int64_t offset) {
+    return static_cast<const std::byte*>(data) + offset;
+  };
+  for (int64_t i = 0; i < products; ++i) {
+    one.x = behind(stack.x, i * stack.m * stack.k * bytes);
+    one.weight.data = behind(stack.weight.data, i % matrices * stack.n * stack.k * weight_bytes);
+    one.y = static_cast<std::byte*>(stack.y) + i * stack.m * stack.n * bytes;
+    PF_RETURN_IF_ERROR(Run(args, one));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status RunLinear(KernelArgs& args) {
-  const TensorArg& w = args.input(1);
-  ProductParams params = ParamsOf(args, w.dims[1], w.dims[0]);
+  const TensorArg &x = args.input(0), &w = args.input(1);
+  ProductParams params = ParamsOf(args, w.dim(-1), w.dim(-2));
   params.weight = {.type = w.dtype, .data = w.data, .rows = true};
   params.constant_weights = AreConstant(*args.node, {1});
   SetRowBias(args.input(2), params);
-  return Run(args, params);
+  if (w.dims.size() == 2) return Run(args, params);
+  const Matrices left(x.dims, true, false), right(w.dims, false, true);
+  params.m = left.rows;
+  SetBatch(left, right, params);
+  return RunStack(args, params);
 }
 
 GateFunction FunctionOf(Activation activation) {

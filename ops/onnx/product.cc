@@ -11,6 +11,7 @@
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ops/kernels/linalg/linear_f32.h"
+#include "pagefuse/ops/kernels/linalg/product_batch.h"
 #include "pagefuse/ops/kernels/numeric/dispatch.h"
 #include "pagefuse/ops/kernels/scratch.h"
 #include "pagefuse/ops/schema/shape_checks.h"
@@ -125,31 +126,17 @@ struct MatrixProduct {
   }
 };
 
-// Multiplications from which on all threads share a product, and elements of a matrix: to read
-// those takes a few rows their time.
-constexpr int64_t kLargeProduct = int64_t{1} << 21, kLargeMatrix = int64_t{1} << 18;
-
-// Every product that is not one by a single matrix: large ones come one after the other, each with
-// all threads; small ones a thread each.
+// Every product that is not one by a single matrix.
 void BatchedProduct(KernelArgs& args, const ProductSpec& spec, const ProductDims& dims) {
   const float* a = args.input(0).as<float>();
   const float* b = args.input(1).as<float>();
   float* y = args.output(0).as<float>();
-  const auto count = static_cast<int64_t>(dims.a_index.size());
   const MatrixProduct product{spec, dims};
-  const auto run = [&](int64_t i, Scratch& scratch) {
+  const ProductBatch batch{
+      .count = static_cast<int64_t>(dims.a_index.size()), .m = dims.m, .n = dims.n, .k = dims.k};
+  ForEachProduct(batch, *args.scratch, [&](int64_t i, Scratch& scratch) {
     product.Run(a + dims.a_index[i] * dims.m * dims.k, b + dims.b_index[i] * dims.k * dims.n,
                 y + i * dims.m * dims.n, scratch);
-  };
-  const int64_t products = dims.m * dims.n * dims.k;
-  if (count < 2 || products >= kLargeProduct || dims.n * dims.k >= kLargeMatrix) {
-    for (int64_t i = 0; i < count; ++i) run(i, *args.scratch);
-    return;
-  }
-  PerWorker<Scratch> own;
-  // Four multiplications take the time of moving a byte.
-  ParallelFor(count, products / 4 + 1, [&](int64_t begin, int64_t end, int worker) {
-    for (int64_t i = begin; i < end; ++i) run(i, own[worker]);
   });
 }
 

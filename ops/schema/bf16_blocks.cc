@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/ops/schema/bf16_blocks.h"
 
+#include <algorithm>
+
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/tensor/resident_pages.h"
 #include "pagefuse/ops/kernels/linalg/packed_bf16.h"
@@ -11,7 +13,7 @@ namespace {
 absl::StatusOr<Tensor> PackBlocks(Tensor rows, const PackedMatrices&, Allocator& allocator) {
   const int64_t k = rows.dims().back(), n = rows.dims()[rows.rank() - 2];
   const PackedBf16::Rows matrices{.words = static_cast<const uint16_t*>(rows.data()),
-                                  .count = rows.size() / (n * k),
+                                  .count = rows.size() / std::max<int64_t>(n * k, 1),
                                   .n = n,
                                   .k = k};
   const bool is_own = &allocator == &HostAllocator() && rows.buffer().use_count() == 1 &&

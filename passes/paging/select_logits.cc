@@ -7,6 +7,8 @@
 //     =>  hidden -- Gather(logit_rows) -- wanted [1, R, H]
 //         wanted -- RMSNormalization -- MatMul -- Squeeze -- logits [R, V]
 
+#include <algorithm>
+
 #include "pagefuse/passes/edit/graph_builder.h"
 #include "pagefuse/passes/edit/graph_ports.h"
 #include "pagefuse/passes/edit/op_types.h"
@@ -31,10 +33,16 @@ bool IsZero(const Node* node, std::string_view attribute) {
   return value.ok() && *value == 0;
 }
 
+bool IsConstantOrAbsent(const Value* value) { return value == nullptr || value->IsConstant(); }
+
 // x [1, T, H] times a constant matrix, or normalised over H.
 bool ComputesRowsOfFirst(const Node* node) {
+  if (node->input(0)->IsConstant()) return false;
   const Value* other = node->input(1);
-  if (node->input(0)->IsConstant() || (other && !other->IsConstant())) return false;
+  if (node->Is("Linear", "pagefuse") || node->Is("MatMulNBits", "com.microsoft")) {
+    return std::all_of(node->inputs().begin() + 1, node->inputs().end(), IsConstantOrAbsent);
+  }
+  if (!IsConstantOrAbsent(other)) return false;
   if (node->Is("FusedMatMul", "com.microsoft")) {
     return IsZero(node, "transA") && IsZero(node, "transBatchA") && IsZero(node, "transBatchB");
   }

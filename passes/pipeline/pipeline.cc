@@ -190,11 +190,12 @@ void Finish(bool pages, Passes& passes) {
   passes.Add(FuseRepeatedRows());
   // Fuses the remaining transposes of right-hand matrices into their products.
   passes.Add(EmbeddedRulePass("fuse-transposed-factors"));
-  // Stores weights as bfloat16 or codes. All other rules have matched the float matrices by now.
+  // Computes once what only moves the numbers of a constant. All other rules have matched the float
+  // matrices by now.
+  passes.Add(FoldWeights());
+  // Stores weights as bfloat16 or codes, those that were moved too.
   passes.Add(QuantiseWeights());
   Tidy(passes);
-  // Computes once what only moves the numbers of a constant.
-  passes.Add(FoldWeights());
   // Fuses the scaling, cast or quantisation of the result of paged attention.
   passes.Add(FusePagedOutput());
   // Joins the norms on both sides of an addition to the residual.

@@ -36,7 +36,8 @@ absl::StatusOr<Tensor> WidenedMatrix(const Tensor& rows) {
 
 bool IsProductWithCodes(const Node& node) {
   if (node.Is("Linear", "pagefuse")) {
-    return ConstantOf(node.input(kCodes)) != nullptr && node.num_inputs() == kCodes + 1;
+    const Tensor* rows = ConstantOf(node.input(kCodes));
+    return rows != nullptr && rows->rank() == 2 && node.num_inputs() == kCodes + 1;
   }
   if (!node.Is("MatMulNBits", "com.microsoft") || node.input(0)->dtype() != DataType::kFloat) {
     return false;

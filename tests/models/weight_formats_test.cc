@@ -51,6 +51,33 @@ double LogitError(const Completion& a, const Completion& b) {
   return error;
 }
 
+// Sums may be shorter than a block. Stacks are no codes unless they are of experts.
+void ExpectNoFloats(const Graph& graph, bool stacks_too) {
+  for (const auto& node : graph.nodes()) {
+    const Value* weight = node->num_inputs() > 1 ? node->input(1) : nullptr;
+    const bool product = node->Is("MatMul") || node->Is("FusedMatMul", "com.microsoft");
+    if (!product || weight == nullptr || !weight->IsConstant()) continue;
+    const std::vector<int64_t>& dims = weight->initializer()->dims();
+    const bool is_matrix = dims.size() == 2 || (stacks_too && dims.size() == 3);
+    const bool turned = IntOr(*node, "transB", 0) != 0;
+    EXPECT_TRUE(!is_matrix || dims[dims.size() - (turned ? 1 : 2)] < 16) << node->Description();
+  }
+}
+
+// How many of the tokens are clear: won by more than both differ.
+int ExpectClearTokens(const Completion& exact, const Completion& coded, const Greedy& greedy) {
+  const double error = LogitError(exact, coded);
+  testing::Test::RecordProperty("max_logit_error", std::to_string(error));
+  EXPECT_GT(error, 0) << "no format is exact: was it used?";
+  int clear = 0;
+  for (size_t t = 0; t < greedy.tokens.size(); ++t) {
+    if (greedy.gap[t] <= 2 * error) continue;
+    ++clear;
+    EXPECT_EQ(coded.tokens[t], greedy.tokens[t]) << "token " << t << ", gap " << greedy.gap[t];
+  }
+  return clear;
+}
+
 class WeightFormatsOfExports : public testing::TestWithParam<std::tuple<const char*, const char*>> {
 };
 INSTANTIATE_TEST_SUITE_P(Exports, WeightFormatsOfExports,
@@ -96,14 +123,33 @@ TEST_P(WeightFormatsOfExports, StoreEveryMatrixOfAnExport) {
   }
   EXPECT_EQ(tables, rows ? 1 : 0);
   EXPECT_EQ(stacks > 0, before["GroupedMatMul"] > 0);
-  // Weights of other products may be stacks, and sums shorter than a block.
-  for (const auto& node : coded.graph->nodes()) {
-    const Value* weight = node->num_inputs() > 1 ? node->input(1) : nullptr;
-    const bool product = node->Is("MatMul") || node->Is("FusedMatMul", "com.microsoft");
-    if (!product || weight == nullptr || !weight->IsConstant()) continue;
-    const std::vector<int64_t>& dims = weight->initializer()->dims();
-    EXPECT_TRUE(dims.size() != 2 || dims[0] < 32) << node->Description();
+  ExpectNoFloats(*coded.graph, rows);
+}
+
+// The matrices by which DeepSeek V4 projects groups of heads, and those that absorb a latent cache's.
+TEST(WeightFormats, StoreStacksAsBfloat16) {
+  for (const char* name :
+       {"deepseek_v3_A18", "deepseek_v3p_B18", "deepseek_v32p_A18", "deepseek_v4_A18"}) {
+    SCOPED_TRACE(name);
+    Model model = LoadBundled(name);
+    PipelineOptions options;
+    options.options["weights"] = "bf16";
+    ASSERT_TRUE(RunPipeline(model, options).ok());
+    ExpectNoFloats(*model.graph, /*stacks_too=*/true);
+    int stacks = 0;
+    for (const auto& node : model.graph->nodes()) {
+      if (node->Is("Linear", "pagefuse") && node->input(1)->shape()->rank() == 3) ++stacks;
+    }
+    EXPECT_GT(stacks, 0);
   }
+}
+
+TEST(WeightFormats, KeepClearTokensByStacks) {
+  const Greedy greedy = LoadGreedy("deepseek_v4_A18");
+  const auto run = [&](const char* weights) {
+    return Continue(LoadBundled("deepseek_v4_A18"), Options(weights), greedy);
+  };
+  ExpectClearTokens(run("float32"), run("bf16"), greedy);
 }
 
 // Logits of random weights move by what the format loses; tokens that win clearly stay.
@@ -112,15 +158,7 @@ TEST_P(WeightFormatsOfExports, KeepClearTokens) {
   const Greedy greedy = LoadGreedy(name);
   const Completion exact = Continue(LoadBundled(name), Options("float32"), greedy);
   const Completion coded = Continue(LoadBundled(name), Options(weights), greedy);
-  const double error = LogitError(exact, coded);
-  RecordProperty("max_logit_error", std::to_string(error));
-  EXPECT_GT(error, 0) << "no format is exact: was it used?";
-  int clear = 0;
-  for (size_t t = 0; t < greedy.tokens.size(); ++t) {
-    if (greedy.gap[t] <= 2 * error) continue;
-    ++clear;
-    EXPECT_EQ(coded.tokens[t], greedy.tokens[t]) << "token " << t << ", gap " << greedy.gap[t];
-  }
+  const int clear = ExpectClearTokens(exact, coded, greedy);
   // Routed experts let the smallest differences choose other experts.
   if (std::string(weights) != "int4" && std::string(name).starts_with("gemma")) {
     EXPECT_GT(clear, 0);

@@ -31,6 +31,13 @@ OpCase Product(std::string name, std::vector<int64_t> x, int64_t n, bool bias = 
   return made;
 }
 
+// x [..., G, M, K] by a matrix for each of its own.
+OpCase Stack(std::string name, std::vector<int64_t> x, int64_t n, bool bias = false) {
+  OpCase made = Product(std::move(name), x, n, bias);
+  made.inputs[1] = Weights({x[x.size() - 3], n, x.back()});
+  return made;
+}
+
 constexpr char kWhy[] = "sums in float, in another order than the decomposition's";
 
 }  // namespace
@@ -47,6 +54,17 @@ OpCases LinearCases() {
   adds.outputs = {Floats({2, 2}, {43.5f, 0, 1.5f, -84})};
   OpCase fed = Product("weights_that_are_fed", {3, 64}, 40);
   fed.constants.clear();
+  OpCase stack_by_hand = Made(
+      "stack_by_hand",
+      {Floats({2, 1, 2}, {3, 4, 1, 5}), As(DataType::kBfloat16, Floats({2, 1, 2}, {1, 10, 2, 20}))},
+      {1});
+  stack_by_hand.outputs = {Floats({2, 1, 1}, {43, 102})};
+  OpCase fed_stack = Stack("stack_that_is_fed", {3, 5, 64}, 40);
+  fed_stack.constants.clear();
+  OpCase repeated = Stack("repeated_matrices", {3, 5, 64}, 40);
+  repeated.inputs[1] = Weights({1, 40, 64});
+  OpCase flat = Stack("rows_under_a_stack", {3, 5, 64}, 40);
+  flat.inputs[0] = Rows({5, 64});
   OpCase short_bias = Product("bias", {3, 64}, 40, true);
   short_bias.inputs[2] = Floats({2}, {1, 2});
   return OpCases("pagefuse.Linear")
@@ -60,10 +78,24 @@ OpCases LinearCases() {
       .Add(Product("many_rows", {70, 300}, 131))
       .Add(Product("bias", {2, 5, 96}, 40, true))
       .Add(Product("no_rows", {0, 64}, 40, true))
+      .Add(Product("no_terms", {3, 0}, 40, true))
+      .Add(stack_by_hand)
+      .Add(fed_stack)
+      .Add(Stack("stack_of_blocks", {4, 1, 64}, 48))
+      .Add(Stack("stack_of_parts_of_a_block", {2, 3, 4, 33}, 17, true))
+      .Add(Stack("stack_under_many_rows", {2, 70, 304}, 131))
+      .Add(Stack("stack_of_long_rows", {3, 2, 2056}, 9, true))
+      .Add(Stack("stack_of_many_matrices", {24, 6, 64}, 24, true))
+      .Add(Stack("stacks_in_turn", {3, 2, 7, 40}, 24))
+      .Add(Stack("stack_without_rows", {2, 0, 64}, 40))
+      .Add(Stack("stack_without_terms", {2, 3, 0}, 40))
       .Within(DataType::kFloat, {.rtol = 1e-4, .atol = 1e-4}, kWhy)
       .Rejects(short_bias, "input 2 \"bias\": expected [N] with N = 40 of \"w\", got [2]")
       .Rejects(Made("rows", {Rows({2, 31}), Weights({16, 32})}, {1}),
-               "input 1 \"w\": expected [N, K] with K = 31 of \"x\", got [16, 32]");
+               "input 1 \"w\": expected [N, K] or [G, N, K] with K = 31 of \"x\", got [16, 32]")
+      .Rejects(repeated,
+               "input 0 \"x\": expected [..., G, M, K] with G = 1 of \"w\", got [3, 5, 64]")
+      .Rejects(flat, "input 0 \"x\": expected [..., G, M, K] with G = 3 of \"w\", got [5, 64]");
 }
 
 void AddGatedBf16Cases(OpCases& cases) {

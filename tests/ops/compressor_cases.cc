@@ -225,6 +225,32 @@ OpCases CompressCacheInsertCases() {
       .Add(CompressCase({.name = "hadamard_fp8_small", .size = 16, .rotated = 8, .hadamard = 1}))
       .Add(CompressCase({.name = "hadamard_mxfp4", .format = "indexer_mxfp4", .hadamard = 1}))
       .Add(CompressCase({.name = "indexer_fp8"}))
+      // Rows at multiples of 16 bytes.
+      .Add(CompressCase({.name = "indexer_fp8_aligned", .row = 400}))
+      .Add(CompressCase({.name = "hadamard_fp8_aligned", .row = 400, .hadamard = 1}))
+      .Add(CompressCase({.name = "indexer_mxfp4_aligned", .format = "indexer_mxfp4", .row = 208}))
+      .Add(CompressCase(
+          {.name = "hadamard_mxfp4_aligned", .format = "indexer_mxfp4", .row = 208, .hadamard = 1}))
+      .Add(CompressCase(
+          {.name = "attention_aligned", .format = "fp8_ue8m0", .size = 512, .row = 1760}))
+      .Add(CompressCase({.name = "attention_ratio_64_aligned",
+                         .format = "fp8_ue8m0",
+                         .ratio = 64,
+                         .overlap = 0,
+                         .size = 512,
+                         .row = 1760,
+                         .positions = {63, 64, 127, 63, 127},
+                         .state_block = 32,
+                         .cos_sin_rows = 1}))
+      .Add(CompressCase({.name = "attention_ratio_12_aligned",
+                         .format = "fp8_ue8m0",
+                         .ratio = 12,
+                         .size = 512,
+                         .row = 1760,
+                         .positions = {11, 5, 12, 11, 23},
+                         .weight_type = kFloat,
+                         .state_block = 8,
+                         .cos_sin_rows = 1}))
       .Add(WithoutOverlapAttribute(CompressCase({.name = "overlap_by_ratio"})))
       .Add(CompressCase({.name = "indexer_mxfp4", .format = "indexer_mxfp4"}))
       .Add(CompressCase({.name = "attention", .format = "fp8_ue8m0", .size = 512}))

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "op_test.h"
+#include "special_rows.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -202,6 +203,8 @@ OpCases IndexerQRopeQuantCases() {
   no_tokens.inputs[3] = As(kBfloat16, Floats({0, 3}, {}));
   cases.Add(IndexerQByHand())
       .Add(IndexerQ({.name = "fp8"}))
+      .Add(WithSpecials(IndexerQ({.name = "fp8_specials"}), 1))
+      .Add(WithSpecials(IndexerQ({.name = "mxfp4_specials", .format = "mxfp4"}), 1))
       .Add(IndexerQ({.name = "fp8_small", .deviation = 1e-5}))
       .Add(IndexerQ({.name = "fp8_large", .deviation = 1e30}))
       .Add(IndexerQ(
@@ -257,7 +260,10 @@ OpCases IndexerKQuantInsertCases() {
   return OpCases("pagefuse.IndexerKQuantInsert")
       .Add(good)
       .Add(packed)
+      .Add(WithSpecials(packed, 0))
       .Add(KInsert("float", kBfloat16, 2))
+      .Add(WithSpecials(KInsert("float", kBfloat16, 2), 0))
+      .Add(WithSpecials(KInsert("ue8m0", kBfloat16, 2), 0))
       .Add(KInsertOf("fp8", 16, 20))
       .Add(KInsertOf("fp8", 37, 41))
       .Add(KInsertOf("mxfp4", 64, 34))

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "op_test.h"
+#include "special_rows.h"
 
 #include "pagefuse/ops/kernels/formats/grouped_row.h"
 
@@ -98,6 +99,7 @@ OpCases KCacheQuantInsertCases() {
   narrow.inputs[0] = Random(DataType::kBfloat16, {5, 448}, Normal{}, 1);
   return OpCases("pagefuse.KCacheQuantInsert")
       .Add(InsertCase({.name = "scattered"}))
+      .Add(WithSpecials(InsertCase({.name = "specials"}), 0))
       .Add(InsertCase({.name = "small_values", .deviation = 1e-5}))
       .Add(InsertCase({.name = "large_values", .deviation = 1e30}))
       .Add(InsertCase({.name = "odd_block_bytes", .block_bytes = 2337}))

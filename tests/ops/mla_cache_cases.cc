@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "op_test.h"
+#include "special_rows.h"
 
 #include "pagefuse/ops/kernels/formats/grouped_row.h"
 
@@ -67,12 +68,13 @@ struct Gather {
   std::vector<int64_t> lens = {5, 0, 3};
   std::vector<int64_t> starts = {4, 2, 0};
   std::vector<int64_t> table = {3, 1, -1, 9, 2, -5};
+  int64_t block_size = 4;
 };
 
 OpCase GatherCase(const Gather& gather) {
   const int64_t count = static_cast<int64_t>(gather.lens.size());
   return {.name = gather.name,
-          .inputs = {FilledCache(4, 4), Int32s({count, 2}, gather.table),
+          .inputs = {FilledCache(4, gather.block_size), Int32s({count, 2}, gather.table),
                      Int32s({count}, gather.lens), Int32s({count}, gather.starts)}};
 }
 
@@ -90,6 +92,7 @@ OpCases MlaCacheInsertCases() {
   fewer_rows.inputs[1] = Random(DataType::kBfloat16, {4, 64}, Normal{}, 2);
   return OpCases("pagefuse.MlaCacheInsert")
       .Add(InsertCase({.name = "quantised"}))
+      .Add(WithSpecials(InsertCase({.name = "quantised_specials"}), 0))
       .Add(InsertCase({.name = "quantised_tiny", .deviation = 1e-39}))
       .Add(InsertCase({.name = "quantised_zero", .deviation = 0}))
       .Add(InsertCase({.name = "quantised_last_wins", .slots = {1, 2, 1, 2, 6}}))
@@ -129,6 +132,10 @@ OpCases MlaGatherUpconvertCases() {
       .Add(GatherCase({.name = "all_empty", .lens = {0, 0, 0}}))
       .Add(GatherCase({.name = "no_requests", .lens = {}, .starts = {}, .table = {}}))
       .Add(GatherCase({.name = "one", .lens = {8}, .starts = {3}, .table = {0, 3}}))
+      .Add(GatherCase(
+          {.name = "blocks_without_room", .lens = {0, 0, 0}, .starts = {0, 0, 0}, .block_size = 0}))
+      .Rejects(GatherCase({.name = "rows_of_blocks_without_room", .block_size = 0}),
+               "input 2 \"seq_lens\": expected lengths from 0 to 0")
       .Rejects(GatherCase({.name = "overlap", .starts = {2, 2, 0}}),
                "input 3 \"workspace_starts\": expected rows of its own for each request")
       .Rejects(GatherCase({.name = "long", .lens = {9, 0, 3}, .starts = {4, 2, 0}}),

@@ -188,6 +188,27 @@ TEST(Linear, GivesTheDefinedBitsOfBothOrders) {
   }
 }
 
+// Whichever loop has the threads: small matrices, and large ones.
+TEST(Linear, StacksHaveTheBitsOfTheirMatrices) {
+  for (const int64_t n : {21, 4100}) {
+    const int64_t matrices = 3, m = 5, k = 70;
+    const Tensor a = RandomTensor({2, matrices, m, k}, 1);
+    const Tensor b = RandomTensor({matrices * n * k}, 2);
+    const WeightView all{b.values<float>().data(), k, matrices * n, true};
+    const Tensor rows = RowsTensor(all);
+    const Tensor stack = Must(rows.Reshaped({matrices, n, k}));
+    const Tensor y = Must(Call("pagefuse", "Linear", {a, stack}, 1).Run());
+    EXPECT_EQ(y.dims(), (std::vector<int64_t>{2, matrices, m, n}));
+    for (int64_t row = 0; row < 2 * matrices * m; ++row) {
+      const float* x = a.values<float>().data() + row * k;
+      const WeightView w{b.values<float>().data() + row / m % matrices * n * k, k, n, true};
+      for (int64_t i = 0; i < n; ++i) {
+        ASSERT_EQ(y.values<float>()[row * n + i], testing::Bf16Dot(x, w, i)) << row << " " << i;
+      }
+    }
+  }
+}
+
 TEST(MatMul, RefusesShapesThatDoNotFit) {
   const Call call("", "MatMul", {RandomTensor({2, 3}, 1), RandomTensor({4, 2}, 2)});
   EXPECT_EQ(call.Run().status().message(),

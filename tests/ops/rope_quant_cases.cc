@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "op_test.h"
+#include "special_rows.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -99,6 +100,7 @@ OpCases InvRopeQuantCases() {
   no_groups.attributes.erase(no_groups.attributes.begin());
   return OpCases("pagefuse.InvRopeQuant")
       .Add(InvRopeCase({.name = "float_scales"}))
+      .Add(WithSpecials(InvRopeCase({.name = "specials"}), 0))
       .Add(InvRopeCase({.name = "packed_scales", .scale_format = "ue8m0_int32"}))
       .Add(InvRopeCase({.name = "as_uint8", .groups = 4, .storage = "uint8"}))
       .Add(InvRopeCase({.name = "zero", .deviation = 0}))
@@ -150,6 +152,8 @@ OpCases QNormRopeKvInsertCases() {
       .Within(DataType::kFloat8E4M3FN, {.rtol = 0.15, .share = 1e-5},
               "a number at a rounding border may get the next code")
       .Add(QNormCase({.name = "grouped"}))
+      .Add(QNormCase({.name = "grouped_aligned", .block_bytes = 2880}))
+      .Add(WithSpecials(QNormCase({.name = "grouped_specials", .block_bytes = 2880}), 1))
       .Add(QNormCase({.name = "padded", .heads = 1, .padded_heads = 4}))
       .Add(QNormCase({.name = "last_of_a_slot_wins", .slots = {1, 6, 1, 6, 6}}))
       .Add(QNormCase({.name = "no_slots", .slots = {}}))

@@ -30,15 +30,15 @@ std::string Ones(int count) {
 }
 
 Traced Trace(std::string_view lines, std::string_view batch = "B") {
-  auto model =
-      Must(ParseModel(StrCat(R"(
+  auto model = Must(ParseModel(StrCat(
+      R"(
     <ir_version: 10, opset_import: ["" : 24, "com.microsoft" : 1, "pagefuse" : 1]>
     g (int64[)",
-                             batch, R"(, S] ids, int64[)", batch, R"(, P + S] mask) => (y)
+      batch, R"(, S] ids, int64[)", batch, R"(, P + S] mask) => (y)
     <float[5, 8] table = )",
-                             Ones(40), ", float[8, 8] w = ", Ones(64), ", float[8] b = ", Ones(8),
-                             ", float[1, 40, 1] by_place = ", Ones(40), ", float[9, 8] learned = ",
-                             Ones(72), ", float[4, 8, 8] experts = ", Ones(256), R"(,
+      Ones(40), ", float[8, 8] w = ", Ones(64), ", float[8] b = ", Ones(8),
+      ", float[1, 40, 1] by_place = ", Ones(40), ", float[9, 8] learned = ", Ones(72),
+      ", float[4, 8, 8] experts = ", Ones(256), ", float[2, 3, 4] head_matrices = ", Ones(24), R"(,
      int64 zero = {0}, int64 one = {1}, int64 minus_one = {-1}, int64[1] last = {-1},
      int64[1] first = {0}, int64[1] second = {1}, int64[1] third = {2}, int64[1] end = {9223372036854775807},
      float half = {0.5}, int64[2] flat = {-1, 8}, int64[3] kernel = {8, 8, 1},
@@ -48,7 +48,7 @@ Traced Trace(std::string_view lines, std::string_view batch = "B") {
     {
       x = Gather (table, ids)
       )",
-                             lines, "\n}")));
+      lines, "\n}")));
   Traced traced{.model = std::move(model)};
   SymbolicContents contents;
   const absl::Status inferred = InferShapes(traced.model, &contents);
@@ -112,6 +112,10 @@ INSTANTIATE_TEST_SUITE_P(
         Kept{"heads_of_all_tokens_and_back",
              "h = Reshape (x, all_pairs)  n = Neg (h)  s = Shape (x)  y = Reshape (n, s)",
              {0, 1, 1}},
+        Kept{"heads_by_a_matrix_each",
+             "h = Reshape (x, heads)  t = Transpose <perm = [0, 2, 1, 3]> (h)  "
+             "w16 = Cast <to = 16> (head_matrices)  y = pagefuse.Linear (t, w16)",
+             {0, 2}},
         Kept{"columns", "t = Transpose <perm = [0, 2, 1]> (x)  y = MatMul (w, t)", {0, 2}},
         Kept{"a_norm", "y = RMSNormalization <axis = -1> (x, b)", {0, 1}},
         Kept{"a_softmax_over_features", "y = Softmax <axis = -1> (x)", {0, 1}},
@@ -177,6 +181,10 @@ INSTANTIATE_TEST_SUITE_P(
             "scores", "t = Transpose <perm = [0, 2, 1]> (x)  y = MatMul (x, t)",
             "node \"y\" (MatMul) does not work on each token alone: it combines rows of different "
             "tokens"},
+        Mixed{"a_matrix_for_each_token",
+              "h = Reshape (x, heads)  w16 = Cast <to = 16> (head_matrices)  "
+              "y = pagefuse.Linear (h, w16)",
+              "has matrices of its own along axis 0, which runs over tokens"},
         Mixed{"a_sum_over_tokens", "t = Transpose <perm = [0, 2, 1]> (x)  y = MatMul (t, x)",
               "it works along axis 2"},
         Mixed{"numbers_by_place", "y = Add (x, by_place)", "has numbers of its own along axis 1"},

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine over a device whose memory the host cannot read: the same bits as on the host, through all that requests do.
+#include <algorithm>
+#include <cstddef>
 #include <map>
 #include <memory>
 #include <random>
@@ -12,6 +14,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "pagefuse/passes/edit/graph_builder.h"
 #include "pagefuse/runtime/engine.h"
 
 namespace pagefuse {
@@ -126,8 +129,93 @@ TEST(DeviceEngine, RandomStepsHaveTheBitsOfTheHost) {
       ExpectEqual(host, RunSteps(*engine, 11, 2500));
       const int64_t replays = engine->session().stats().replays;
       EXPECT_EQ(replays > 500, device_graphs) << replays;
+      EXPECT_GT(engine->stats().device_draws, 1000);
     }
   }
+}
+
+// TinyDecoder, whose logits get zeros from a table at places that are computed of tokens: that of `token` is none.
+Model DecoderOfPlaces(int64_t token) {
+  Model model = TinyDecoder();
+  Graph& graph = *model.graph;
+  std::vector<float> places(kTinyVocabulary, 0.0f);
+  places[token] = 9;
+  Value* of_tokens =
+      graph.AddInitializer("places", Tensor::Of<float>({kTinyVocabulary, 1}, places));
+  Value* zeros = graph.AddInitializer("zeros", Tensor::Of<float>({2}, {0.0f, 0.0f}));
+  Node* last = graph.FindValue("logits")->producer();
+  GraphBuilder builder(graph, last, "places");
+  Value* numbers = builder.Add("Gather", {of_tokens, graph.FindValue("input_ids")});
+  Value* at = builder.Add("Cast", {numbers}, {{"to", int64_t{7}}});
+  Value* taken = builder.Add("Gather", {zeros, at});
+  last->SetInput(0, builder.Add("Add", {last->input(0), taken}));
+  return model;
+}
+
+// Gather of rows that looks at indices itself, as kernels of devices do.
+absl::Status LookAndGather(FakeContext& device, const KernelArgs& args) {
+  const VeiledMemory::Open open(device.memory());
+  const TensorArg &table = args.inputs[0], &indices = args.inputs[1];
+  const int64_t bytes = table.size() / table.dim(0) * BitWidth(table.dtype) / 8;
+  for (int64_t i = 0; i < indices.size(); ++i) {
+    const int64_t index = indices.as<const int64_t>()[i];
+    const bool is_one = index >= 0 && index < table.dim(0);
+    std::byte* to = args.outputs[0].as<std::byte>() + i * bytes;
+    std::fill_n(to, bytes, std::byte{0});
+    if (is_one) std::copy_n(table.as<const std::byte>() + index * bytes, bytes, to);
+    if (is_one || args.index_error->step != 0) continue;
+    *args.index_error = {.step = args.step, .input = 1, .element = i, .value = index};
+  }
+  return absl::OkStatus();
+}
+
+Kernel LookingGather() {
+  Kernel kernel{.name = "looks", .device = Device::kCuda, .priority = 2000, .checks_indices = true};
+  kernel.supports = [](const KernelQuery& query) -> absl::Status {
+    const bool is_int64 = query.node->input(1)->dtype() == DataType::kInt64;
+    const auto axis = query.node->IntAttribute("axis", 0);
+    if (is_int64 && axis.ok() && *axis == 0) return absl::OkStatus();
+    return absl::UnimplementedError("rows by int64 alone");
+  };
+  kernel.run = [](KernelArgs& args) {
+    auto& device = *static_cast<FakeContext*>(args.device->queue());
+    return device.Do([&device, args] { return LookAndGather(device, args); });
+  };
+  return kernel;
+}
+
+TEST(DeviceEngine, AnIndexThatTheDeviceRefusesEndsItsRequestAlone) {
+  constexpr int64_t kBad = 7;
+  std::vector<Request> requests(4);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const auto first = static_cast<int64_t>(i);
+    requests[i].prompt = {8 + first, 12, 13 + first};
+    requests[i].max_new_tokens = 10;
+    requests[i].sampling.bias = {{kBad, -100}};
+  }
+  // One of the prompt's, and one that is drawn.
+  requests[1].prompt[1] = kBad;
+  requests[2].sampling.bias = {{kBad, 100}};
+  const EngineOptions plain{.block_size = 4, .max_tokens_per_step = 24};
+  const auto alone = Must(
+      Must(Engine::Create(DecoderOfPlaces(kBad), plain))->Generate({requests[0], requests[3]}));
+  OpRegistry registry = WithFakeKernels();
+  Must(registry.AddKernel("", "Gather", LookingGather()));
+  const ScopedOpRegistry scope(registry);
+  EngineOptions options = plain;
+  options.session.device = std::make_shared<FakeContext>();
+  const auto engine = Must(Engine::Create(DecoderOfPlaces(kBad), options));
+  const auto completions = Must(engine->Generate(requests));
+  for (const int bad : {1, 2}) {
+    EXPECT_EQ(completions[bad].finish, FinishReason::kFailed);
+    EXPECT_THAT(std::string(completions[bad].error.message()), testing::HasSubstr("9"));
+  }
+  EXPECT_TRUE(completions[1].tokens.empty());
+  EXPECT_THAT(completions[2].tokens, testing::ElementsAre(kBad));
+  EXPECT_EQ(completions[0].tokens, alone[0].tokens);
+  EXPECT_EQ(completions[3].tokens, alone[1].tokens);
+  EXPECT_EQ(alone[0].tokens.size(), 10u);
+  EXPECT_EQ(engine->cache().pool().num_held(), 0);
 }
 
 }  // namespace

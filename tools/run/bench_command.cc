@@ -122,7 +122,7 @@ class FullSteps {
   absl::Status Take(const EngineStep& step) {
     if (!step.decode || step.tokens != sequences_) return absl::OkStatus();
     seconds_ += step.seconds;
-    if (step.session->device() != nullptr) TakeDeviceTime(step.session->stats().device_seconds);
+    if (step.session->device() != nullptr) TakeDeviceTime(step.device_seconds);
     return --left_ > 0 ? absl::OkStatus() : absl::CancelledError("all steps are timed");
   }
   // Of a step on a device but the first one, and what the device took of it; 0 where there is none.

@@ -20,7 +20,7 @@ struct AddNormRow {
   using Floats = Vector<float, kVector>;
   const AddNormParams& p;
   int64_t row, pieces;
-  Floats x_weight[kKept], weight[kKept];
+  Floats x_weight[kKept], weight[kKept], residual[kKept];
   Floats kept[kKept];  // of x, then of the sum
 
   __device__ int64_t Piece(int k) const { return threadIdx.x + int64_t{k} * blockDim.x; }
@@ -38,6 +38,7 @@ struct AddNormRow {
     for (int k = 0; k < kKept; ++k) {
       if (Piece(k) < pieces) f(k, Piece(k));
     }
+#pragma unroll 1
     for (int64_t piece = Piece(kKept); piece < pieces; piece += blockDim.x) g(piece);
   }
 
@@ -50,15 +51,25 @@ struct AddNormRow {
         [](int64_t) {});
   }
 
+  // All on their way at once.
+  __device__ void LoadRows() {
+    ForEach(
+        [&](int k, int64_t piece) {
+          kept[k] = Load(p.x, piece);
+          residual[k] = Load(p.residual, piece);
+        },
+        [](int64_t) {});
+  }
+
   // 1 / sqrt(the mean of the squares + epsilon) of what is kept, and of `rows` behind.
-  __device__ float Inverse(const void* rows, float epsilon) {
+  __device__ float Inverse(const void* rows, float epsilon, int turn) {
     float squares = 0;
     const auto add = [&](const Floats& floats) {
 #pragma unroll
       for (int i = 0; i < kVector; ++i) squares += floats.at[i] * floats.at[i];
     };
     ForEach([&](int k, int64_t) { add(kept[k]); }, [&](int64_t piece) { add(Load(rows, piece)); });
-    return 1.0f / sqrtf(SumOverTeam(squares) / static_cast<float>(p.n) + epsilon);
+    return 1.0f / sqrtf(SumOverTeam(squares, turn) / static_cast<float>(p.n) + epsilon);
   }
 
   __device__ static Floats Scaled(const Floats& x, float inverse, const Floats& scale) {
@@ -72,19 +83,20 @@ struct AddNormRow {
 
   // The sum in place of x, and in memory.
   __device__ void Add(float inverse) {
-    const auto add = [&](const Floats& x, const Floats& scale, int64_t piece) {
-      const Floats branch = Scaled(x, inverse, scale), residual = Load(p.residual, piece);
+    const auto add = [&](const Floats& x, const Floats& scale, const Floats& to, int64_t piece) {
+      const Floats branch = Scaled(x, inverse, scale);
       Floats sum;
 #pragma unroll
       for (int i = 0; i < kVector; ++i) {
-        sum.at[i] = RoundedTo<T>(__fadd_rn(residual.at[i], RoundedTo<T>(branch.at[i])));
+        sum.at[i] = RoundedTo<T>(__fadd_rn(to.at[i], RoundedTo<T>(branch.at[i])));
       }
       Store(sum, p.sum, piece);
       return sum;
     };
-    ForEach([&](int k, int64_t piece) { kept[k] = add(kept[k], x_weight[k], piece); },
+    ForEach([&](int k, int64_t piece) { kept[k] = add(kept[k], x_weight[k], residual[k], piece); },
             [&](int64_t piece) {
-              add(Load(p.x, piece), LoadFloats<T, kVector>(p.x_weight, piece), piece);
+              const Floats scale = LoadFloats<T, kVector>(p.x_weight, piece);
+              add(Load(p.x, piece), scale, Load(p.residual, piece), piece);
             });
   }
 
@@ -98,18 +110,18 @@ struct AddNormRow {
 };
 
 template <typename T, int kVector>
-__global__ void __launch_bounds__(kMostLanes)
+__global__ void __launch_bounds__(kMostLanes, 1)
     AddNormKernel(const __grid_constant__ AddNormParams p) {
   ptx::LetNextKernelBegin();
   if (!p.constant_weights) ptx::WaitForKernelBefore();
   // A team behind the last row has no pieces.
   const int64_t pieces = TeamRow() < p.rows ? p.n / kVector : 0;
-  AddNormRow<T, kVector> row{p, TeamRow(), pieces, {}, {}, {}};
+  AddNormRow<T, kVector> row{p, TeamRow(), pieces, {}, {}, {}, {}};
   row.LoadWeights();
   if (p.constant_weights) ptx::WaitForKernelBefore();
-  row.ForEach([&](int k, int64_t piece) { row.kept[k] = row.Load(p.x, piece); }, [](int64_t) {});
-  row.Add(row.Inverse(p.x, p.x_epsilon));
-  row.Write(row.Inverse(p.sum, p.epsilon));
+  row.LoadRows();
+  row.Add(row.Inverse(p.x, p.x_epsilon, 0));
+  row.Write(row.Inverse(p.sum, p.epsilon, 1));
 }
 
 bool SuitsVectors(const AddNormParams& p) {

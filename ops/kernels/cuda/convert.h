@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Codes of caches to what tensor cores multiply, a register at a time. The same function on hosts and devices.
+// Codes of caches to what tensor cores multiply, and numbers to codes, a register at a time. The same function on hosts and devices.
 #pragma once
 
 #include <bit>
 #include <cstdint>
+#include <limits>
 
+#include "pagefuse/ops/kernels/formats/group_format.h"
 #include "pagefuse/ops/kernels/numeric/small_float.h"
 
 #ifdef __CUDACC__
@@ -102,6 +104,94 @@ PF_HOST_DEVICE inline void WidenE4m3(uint32_t codes, uint32_t& low, uint32_t& hi
   high = halves[2] | halves[3] << 16;
 #endif
 }
+
+// --- numbers to codes ---
+
+// The larger magnitude; NaN where one is.
+PF_HOST_DEVICE inline float LargerMagnitude(float a, float b) {
+#ifdef __CUDA_ARCH__
+  float result;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(fabsf(a)), "f"(fabsf(b)));
+  return result;
+#else
+  constexpr uint32_t kMagnitude = 0x7FFFFFFFu;
+  if (a != a || b != b) return std::numeric_limits<float>::quiet_NaN();
+  const auto x = std::bit_cast<float>(std::bit_cast<uint32_t>(a) & kMagnitude);
+  const auto y = std::bit_cast<float>(std::bit_cast<uint32_t>(b) & kMagnitude);
+  return x < y ? y : x;
+#endif
+}
+
+// Codes of four numbers, the first in the low byte. Which NaN code a NaN has is open.
+PF_HOST_DEVICE inline uint32_t PackE4m3(float x0, float x1, float x2, float x3) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  uint32_t codes;
+  asm("{\n.reg .b16 l, h;\ncvt.rn.satfinite.e4m3x2.f32 l, %2, %1;\n"
+      "cvt.rn.satfinite.e4m3x2.f32 h, %4, %3;\nmov.b32 %0, {l, h};\n}"
+      : "=r"(codes)
+      : "f"(x0), "f"(x1), "f"(x2), "f"(x3));
+  return codes;
+#else
+  return EncodeFloat<E4M3FNFormat>(x0) | uint32_t{EncodeFloat<E4M3FNFormat>(x1)} << 8 |
+         uint32_t{EncodeFloat<E4M3FNFormat>(x2)} << 16 |
+         uint32_t{EncodeFloat<E4M3FNFormat>(x3)} << 24;
+#endif
+}
+
+// Codes of eight numbers of at most 6 in magnitude, the first in the low bits. A number in [t, 2t), t a power of two of at least 1, has
+// codes for multiples of t / 2, as have those below 1 with t = 1: adding t 2^22 makes the FPU round to them, and their even ones have
+// even codes.
+PF_HOST_DEVICE inline uint32_t PackE2m1(const float (&x)[8]) {
+  constexpr uint32_t kSign = 0x80000000u, kExponent = 0x7F800000u, kOne = 0x3F800000u;
+  constexpr uint32_t kRounder = 22u << 23, kEight = 0x11111111u;
+  // What a sum has beside its multiple of t / 2, and log2 t twice, of which the bias is twice 127.
+  constexpr uint32_t kOffset = (kRounder + 2 * 127) * kEight;
+  uint32_t magnitudes = 0, signs = 0;
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+  for (int i = 0; i < 8; ++i) {
+    const auto bits = std::bit_cast<uint32_t>(x[i]);
+    const uint32_t exponent = bits & kExponent;
+    const uint32_t t = exponent > kOne ? exponent : kOne;
+    const float sum = std::bit_cast<float>(bits & ~kSign) + std::bit_cast<float>(t + kRounder);
+    magnitudes += (std::bit_cast<uint32_t>(sum) - t + (t >> 22)) << (4 * i);
+    signs |= (bits & kSign) >> (28 - 4 * i);
+  }
+  return (magnitudes - kOffset) | signs;
+}
+
+// The exponent of a float, with its bias, that is the scale of groups under powers of two (GroupFormat::ScaleOf): of a finite largest
+// magnitude, raised to the floor, of at least 2^-126 times the largest code. That is 1.75 * 2^8 or 1.5 * 2^2: a mantissa above its own
+// makes the power the next one.
+template <GroupCodes kCodes>
+PF_HOST_DEVICE uint32_t PowerScaleExponent(float largest) {
+  constexpr uint32_t kMantissa = kCodes == GroupCodes::kE4M3 ? 0x600000u : 0x400000u;
+  constexpr uint32_t kPower = kCodes == GroupCodes::kE4M3 ? 8 : 2;
+  return ((std::bit_cast<uint32_t>(largest) + (0x7FFFFFu - kMantissa)) >> 23) - kPower;
+}
+
+// x / scale, of the inverse of the scale as float. The scale is positive and at least 2^-60, x / scale at most 2^60; below 2^-60 the result
+// is small too, but need not be the quotient. Two steps of Newton, each with its exact remainder.
+inline constexpr float kLeastQuickScale = 0x1p-60f;
+PF_HOST_DEVICE inline float QuickQuotient(float x, float scale, float inverse) {
+  const auto add_product = [](float a, float b, float c) {
+#ifdef __CUDA_ARCH__
+    return __fmaf_rn(a, b, c);
+#else
+    return __builtin_fmaf(a, b, c);
+#endif
+  };
+  constexpr uint32_t kSign = 0x80000000u;
+  const float first = add_product(x, inverse, 0.0f);
+  const float second = add_product(add_product(-first, scale, x), inverse, first);
+  const float third = add_product(add_product(-second, scale, x), inverse, second);
+  // Zeros have lost their sign.
+  return std::bit_cast<float>((std::bit_cast<uint32_t>(third) & ~kSign) |
+                              (std::bit_cast<uint32_t>(x) & kSign));
+}
+
+// --- codes as numbers ---
 
 // Codes of four bits as the halves that their masked bits are: subnormals q 2^-24 in the low nibble of a half, and 16 q 2^-24 in the next.
 // What is summed of them is brought back at the end.

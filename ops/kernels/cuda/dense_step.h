@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums, differences, products and quotients of dense tensors of one float type, or of one and a number: what a program of one such step is,
-// without its walk and its interpreter, which take longer than a small tensor. Device code: for .cu files.
+// Sums, differences, products and quotients of dense tensors of one float type, or of one and a number, and the guard that puts a number in
+// place of NaN: without the walk and the interpreter of programs, which take longer than a small tensor. Device code: for .cu files.
 #pragma once
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 
 #include "pagefuse/ops/kernels/cuda/elementwise.h"
 #include "pagefuse/ops/kernels/cuda/launch_kernel.h"
@@ -19,8 +20,8 @@ struct DenseOperand {
   bool repeated = false;  // one element
 };
 struct DenseStep {
-  ElementOp op = ElementOp::kAdd;
-  uint32_t size = 0;  // threads that have work
+  ElementOp op = ElementOp::kAdd;  // kIsNaN: a, or b where that is NaN
+  uint32_t size = 0;               // threads that have work
   DenseOperand a, b;
   void* y = nullptr;
 };
@@ -30,16 +31,34 @@ constexpr bool IsDenseOp(ElementOp op) {
          op == ElementOp::kDiv;
 }
 
-// Whether a program of tensors without strides is such a step.
-inline bool IsDenseStep(const ElementProgram& program) {
-  const ElementStep& step = program.step[0];
+// What a program computes of two operands, as programs number them.
+struct DenseProgram {
+  ElementOp op;
+  uint8_t a, b;
+};
+
+// Where(IsNaN(a), b, a).
+inline bool IsNanGuard(const ElementProgram& program) {
+  const ElementStep &test = program.step[0], &choice = program.step[1];
+  return program.steps == 2 && test.op == ElementOp::kIsNaN && choice.op == ElementOp::kWhere &&
+         choice.a == test.to && choice.c == test.a && test.to != test.a && choice.b != test.to;
+}
+
+// Of a program of tensors without strides, if it is such a step.
+inline std::optional<DenseProgram> DenseProgramOf(const ElementProgram& program) {
+  const ElementStep &step = program.step[0], &last = program.step[program.steps - 1];
   const auto type = static_cast<DataType>(program.result_type);
   const bool floats =
       type == DataType::kFloat || type == DataType::kFloat16 || type == DataType::kBfloat16;
-  return program.steps == 1 && !program.wide && floats && step.kind == ElementKind::kFloat &&
-         step.type == program.result_type && IsDenseOp(step.op) &&
-         std::all_of(program.input_types, program.input_types + program.inputs,
-                     [&](uint8_t input) { return input == program.result_type; });
+  const bool of_one_type = std::all_of(program.input_types, program.input_types + program.inputs,
+                                       [&](uint8_t input) { return input == program.result_type; });
+  if (program.wide || !floats || !of_one_type || last.type != program.result_type ||
+      step.kind != ElementKind::kFloat) {
+    return std::nullopt;
+  }
+  if (IsNanGuard(program)) return DenseProgram{step.op, step.a, last.b};
+  if (program.steps == 1 && IsDenseOp(step.op)) return DenseProgram{step.op, step.a, step.b};
+  return std::nullopt;
 }
 
 inline constexpr int kDenseThreads = 128;
@@ -78,6 +97,9 @@ __global__ void __launch_bounds__(kDenseThreads)
     case ElementOp::kMul:
       compute([](float l, float r) { return l * r; });
       break;
+    case ElementOp::kIsNaN:
+      compute([](float l, float r) { return l == l ? l : r; });
+      break;
     default:
       compute([](float l, float r) { return l / r; });
       break;
@@ -87,8 +109,8 @@ __global__ void __launch_bounds__(kDenseThreads)
 
 // Of `size` elements, in pieces of four where all tensors come in such. repeats(i): input i has one element.
 template <class Repeats>
-Error LaunchDenseStep(const ElementwiseParams& params, int64_t size, bool in_fours,
-                      const Repeats& repeats, Stream stream) {
+Error LaunchDenseStep(const ElementwiseParams& params, const DenseProgram& dense, int64_t size,
+                      bool in_fours, const Repeats& repeats, Stream stream) {
   const ElementProgram& program = *params.program;
   const auto operand = [&](int id) {
     DenseOperand x;
@@ -101,9 +123,9 @@ Error LaunchDenseStep(const ElementwiseParams& params, int64_t size, bool in_fou
     }
     return x;
   };
-  DenseStep step{.op = program.step[0].op, .y = params.output};
-  step.a = operand(program.step[0].a);
-  step.b = operand(program.step[0].b);
+  DenseStep step{.op = dense.op, .y = params.output};
+  step.a = operand(dense.a);
+  step.b = operand(dense.b);
   step.size = static_cast<uint32_t>(in_fours ? size / 4 : size);
   const LaunchShape shape{.grid = static_cast<unsigned>(CeilDiv(step.size, kDenseThreads)),
                           .block = kDenseThreads};

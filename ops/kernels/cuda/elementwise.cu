@@ -246,9 +246,10 @@ Error LaunchElementwise(const ElementwiseParams& params, Stream stream) {
   if (axes.size() == 0) return 0;
   if (program.wide) return LaunchWalks<uint64_t, 1>(params, axes, stream);
   const bool suits_vectors = SuitsVectors(params, axes);
-  if (axes.axes.size() == 1 && axes.outer_axes() == 0 && IsDenseStep(program)) {
+  const std::optional<DenseProgram> dense = DenseProgramOf(program);
+  if (axes.axes.size() == 1 && axes.outer_axes() == 0 && dense) {
     const auto repeats = [&](int input) { return axes.axes[0].strides[input] == 0; };
-    return LaunchDenseStep(params, axes.size(), suits_vectors, repeats, stream);
+    return LaunchDenseStep(params, *dense, axes.size(), suits_vectors, repeats, stream);
   }
   const bool fits = int64_t{kVectorElements} * 4 * kThreads * program.registers <= kSharedBytes;
   if (fits && suits_vectors && axes.walked_size() > kFewElements) {

@@ -1,27 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads of the rows of requests: a warp a row that is decoded, or a run of rows that are copied.
+// Reads of the rows of requests: a warp a few rows that are decoded, or a run of rows that are copied.
 #include <algorithm>
 
 #include "pagefuse/ops/kernels/cuda/grouped_gather.h"
-#include "pagefuse/ops/kernels/cuda/grouped_rows.h"
+#include "pagefuse/ops/kernels/cuda/grouped_pieces.h"
 #include "pagefuse/ops/kernels/cuda/launch_kernel.h"
 #include "pagefuse/ops/kernels/cuda/ptx.h"
+#include "pagefuse/ops/kernels/cuda/strided.h"
 
 namespace pagefuse::cuda {
 namespace {
 
-constexpr int kWarps = 8;  // of a block
+constexpr int kWarps = 4;  // of a block
+constexpr unsigned kBlockThreads = kWarps * kWarp;
+constexpr int kBlocksOfProcessor = 8;  // whose loads are on their way together
 
-__device__ int64_t ThreadOfGrid() { return int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
+using Fp8Ue8m0Rows = KnownRows<448, 64, GroupScale::kUe8m0, GroupedLayout::kSplit>;
+using Fp8DsMlaRows = KnownRows<512, 128, GroupScale::kFloat, GroupedLayout::kInline>;
+
+__device__ int64_t WarpOfGrid() {
+  return int64_t{blockIdx.x} * kWarps + static_cast<int>(threadIdx.x) / kWarp;
+}
+
+// Of tokens, which are less than kMaxWalked.
+Divisor BlockSizeOf(const PagedRequests& pages) {
+  return Divisor(static_cast<uint32_t>(std::min(pages.rows.block_size, kMaxWalked)));
+}
 
 // The cache's row of a request's token, which must be below the capacity; with null data, and told, where its block is none of the cache.
-__device__ RowAddress RowOfToken(const PagedRequests& pages, int64_t request, int64_t token) {
-  const int64_t entry = request * pages.columns + token / pages.rows.block_size;
+__device__ RowAddress RowOfToken(const PagedRequests& pages, const Divisor& block_size,
+                                 int64_t request, int64_t token) {
+  const uint32_t column = block_size.Quotient(static_cast<uint32_t>(token));
+  const int64_t entry = request * pages.columns + column;
   const int64_t block = pages.block_table[entry];
   if (block >= 0 && block < pages.rows.num_blocks) {
-    return pages.rows.At(block, token % pages.rows.block_size, 0);
+    return pages.rows.At(block, token - int64_t{column} * block_size.size, 0);
   }
-  if (LaneId() == 0) pages.errors.Tell(pages.table_input, entry, block);
+  pages.errors.Tell(pages.table_input, entry, block);
   return {};
 }
 
@@ -47,46 +62,38 @@ __device__ RowRange LastTokens(const LastRowsGather& p, int64_t request, bool te
 }
 
 // `blocks` CTAs share the rows of a request.
-__global__ void LastRowsGatherKernel(const __grid_constant__ LastRowsGather p, int blocks) {
+template <class Rows>
+__global__ void __launch_bounds__(kBlockThreads, kBlocksOfProcessor)
+    LastRowsGatherKernel(const __grid_constant__ LastRowsGather p,
+                         const __grid_constant__ Divisor block_size, int blocks) {
   ptx::LetNextKernelBegin();
   ptx::WaitForKernelBefore();
   const int64_t request = blockIdx.x / static_cast<unsigned>(blocks);
   const int block = static_cast<int>(blockIdx.x % static_cast<unsigned>(blocks));
   const RowRange tokens = LastTokens(p, request, block == 0 && threadIdx.x == 0);
+  const int64_t count = tokens.end - tokens.begin;
   const GroupedRowFormat& format = p.pages.format;
   auto* to = reinterpret_cast<Bfloat16*>(p.workspace) +
              (request * p.workspace_rows + p.offset) * format.elements();
-  const int first = block * kWarps + static_cast<int>(threadIdx.x) / kWarp;
-  for (int64_t i = first; i < tokens.end - tokens.begin; i += blocks * kWarps) {
-    const RowAddress row = RowOfToken(p.pages, request, tokens.begin + i);
-    if (row.data != nullptr) DecodeRowOfGroups(format, row, to + i * format.elements());
+  const int warp = block * kWarps + static_cast<int>(threadIdx.x) / kWarp;
+  for (int64_t first = int64_t{warp} * kRowsAtOnce; first < count;
+       first += int64_t{blocks} * kWarps * kRowsAtOnce) {
+    const int64_t own = first + LaneId() % kRowsAtOnce;
+    RowAddress row;
+    if (own < count) row = RowOfToken(p.pages, block_size, request, tokens.begin + own);
+    const unsigned found = __ballot_sync(kAllLanes, row.data != nullptr);
+    Rows::Decode(format, row, found, to + first * format.elements());
   }
 }
 
 // --- all rows ---
 
-// The first request from `first` on whose rows range(request) hold the row, or -1. All lanes of a warp call it.
+// One block more than the rows need, which checks the requests: f(request) for all, each in one thread.
 template <class F>
-__device__ int64_t OwnerOf(int64_t row, int64_t first, int64_t requests, const F& range) {
-  for (; first < requests; first += kWarp) {
-    const int64_t request = first + LaneId();
-    const RowRange rows = request < requests ? range(request) : RowRange{};
-    const unsigned owners = __ballot_sync(kAllLanes, rows.begin <= row && row < rows.end);
-    if (owners != 0) return first + __ffs(static_cast<int>(owners)) - 1;
-  }
-  return -1;
-}
-
-// f(request) for all requests, each in one thread of the grid.
-template <class F>
-__device__ void ForRequests(int64_t requests, const F& f) {
-  const int64_t threads = int64_t{gridDim.x} * blockDim.x;
-  for (int64_t request = ThreadOfGrid(); request < requests; request += threads) f(request);
-}
-
-__device__ RowRange RowsOfRequest(const RequestRowsGather& p, int64_t request) {
-  const int64_t start = p.starts[request];
-  return {start, start + p.seq_lens[request]};
+__device__ bool IsCheckingBlock(int64_t requests, const F& f) {
+  if (blockIdx.x != gridDim.x - 1) return false;
+  for (int64_t request = threadIdx.x; request < requests; request += kBlockThreads) f(request);
+  return true;
 }
 
 __device__ void CheckRequest(const RequestRowsGather& p, int64_t request) {
@@ -100,25 +107,46 @@ __device__ void CheckRequest(const RequestRowsGather& p, int64_t request) {
   }
 }
 
-__global__ void RequestRowsGatherKernel(const __grid_constant__ RequestRowsGather p) {
+// The first request whose rows hold the one of this lane, which kWarp / kRowsAtOnce lanes have, or -1; others that hold it are told.
+__device__ int OwnerOfLanes(const RequestRowsGather& p, int64_t row) {
+  constexpr int kNone = INT32_MAX;
+  const auto first_of = [&](int a, int b) {
+    const int later = max(a, b);
+    if (a != b && later != kNone) p.pages.errors.Tell(p.starts_input, later, p.starts[later]);
+    return min(a, b);
+  };
+  int owner = kNone;
+  for (int request = LaneId() / kRowsAtOnce; request < p.pages.requests;
+       request += kWarp / kRowsAtOnce) {
+    const int64_t start = p.starts[request], end = start + p.seq_lens[request];
+    if (start <= row && row < end) owner = first_of(owner, request);
+  }
+  for (int distance = kRowsAtOnce; distance < kWarp; distance *= 2) {
+    owner = first_of(owner, __shfl_xor_sync(kAllLanes, owner, distance));
+  }
+  return owner == kNone ? -1 : owner;
+}
+
+template <class Rows>
+__global__ void __launch_bounds__(kBlockThreads, kBlocksOfProcessor)
+    RequestRowsGatherKernel(const __grid_constant__ RequestRowsGather p,
+                            const __grid_constant__ Divisor block_size) {
   ptx::LetNextKernelBegin();
   ptx::WaitForKernelBefore();
-  ForRequests(p.pages.requests, [&](int64_t request) { CheckRequest(p, request); });
-  const int64_t row = ThreadOfGrid() / kWarp;
-  if (row >= p.workspace_rows) return;
-  const GroupedRowFormat& format = p.pages.format;
-  auto* to = reinterpret_cast<Bfloat16*>(p.workspace) + row * format.elements();
-  const auto rows_of = [&](int64_t request) { return RowsOfRequest(p, request); };
-  const int64_t request = OwnerOf(row, 0, p.pages.requests, rows_of);
+  const auto check = [&](int64_t request) { CheckRequest(p, request); };
+  if (IsCheckingBlock(p.pages.requests, check)) return;
+  const int64_t first = WarpOfGrid() * kRowsAtOnce;
+  const int64_t row = first + LaneId() % kRowsAtOnce;
+  const int request = OwnerOfLanes(p, row);
   RowAddress from;
-  if (request >= 0) {
-    const int64_t other = OwnerOf(row, request + 1, p.pages.requests, rows_of);
-    if (other >= 0 && LaneId() == 0) p.pages.errors.Tell(p.starts_input, other, p.starts[other]);
+  if (request >= 0 && row < p.workspace_rows) {
     const int64_t token = row - p.starts[request];
-    if (token < p.pages.capacity) from = RowOfToken(p.pages, request, token);
+    if (token < p.pages.capacity) from = RowOfToken(p.pages, block_size, request, token);
   }
-  if (from.data != nullptr) return DecodeRowOfGroups(format, from, to);
-  StoreRow(to, static_cast<int>(format.elements()), [](int) { return Bfloat16::FromBits(0); });
+  const unsigned stored = __ballot_sync(kAllLanes, row < p.workspace_rows);
+  const GroupedRowFormat& format = p.pages.format;
+  auto* to = reinterpret_cast<Bfloat16*>(p.workspace) + first * format.elements();
+  Rows::Decode(format, from, stored, to);
 }
 
 // --- codes and scales ---
@@ -138,72 +166,112 @@ __device__ void CheckRequest(const KeyGather& p, int64_t request) {
   }
 }
 
-// Rows [begin, end) from one block of the cache, or zeros where that has none.
-__device__ void StoreKeys(const KeyGather& p, const RowRange& rows, RowAddress from) {
-  const int64_t count = rows.end - rows.begin;
-  const int64_t code_bytes = p.pages.format.CodeBytes();
-  const int64_t scale_bytes = p.pages.format.ScaleBytes();
-  uint8_t* codes = p.codes + rows.begin * code_bytes;
-  uint8_t* scales = p.scales + rows.begin * scale_bytes;
-  if (from.data != nullptr) {
-    CopyBytes(from.data, count * code_bytes, codes);
-    CopyBytes(from.scale, count * scale_bytes, scales);
-    return;
+// The first request that has the row, or -1. All lanes of a warp call it.
+__device__ int64_t OwnerOf(const KeyGather& p, int64_t row) {
+  for (int64_t first = 0; first < p.pages.requests; first += kWarp) {
+    const int64_t request = first + LaneId();
+    const RowRange rows = request < p.pages.requests ? RowsOfRequest(p, request) : RowRange{};
+    const unsigned owners = __ballot_sync(kAllLanes, rows.begin <= row && row < rows.end);
+    if (owners != 0) return first + __ffs(static_cast<int>(owners)) - 1;
   }
-  const auto zero = [](int) { return uint8_t{0}; };
-  StoreRow(codes, static_cast<int>(count * code_bytes), zero);
-  StoreRow(scales, static_cast<int>(count * scale_bytes), zero);
+  return -1;
 }
 
-__global__ void KeyGatherKernel(const __grid_constant__ KeyGather p) {
+// Rows [begin, end) from one block of the cache, or zeros where that has none.
+__device__ void StoreKeys(const KeyGather& p, const RowRange& rows, const RowAddress& from) {
+  using Codes = CopyOfLane<uint4, 4>;
+  using Scales = CopyOfLane<uint32_t, 1>;
+  const int64_t code_row = p.pages.format.CodeBytes(), scale_row = p.pages.format.ScaleBytes();
+  uint8_t* codes = p.codes + rows.begin * code_row;
+  uint8_t* scales = p.scales + rows.begin * scale_row;
+  const int code_bytes = static_cast<int>((rows.end - rows.begin) * code_row);
+  const int scale_bytes = static_cast<int>((rows.end - rows.begin) * scale_row);
+  if (from.data == nullptr) {
+    const auto zero = [](int) { return uint8_t{0}; };
+    StoreRow(codes, code_bytes, zero);
+    StoreRow(scales, scale_bytes, zero);
+  } else if (Codes::Takes(from.data, codes, code_bytes) &&
+             Scales::Takes(from.scale, scales, scale_bytes)) {
+    Codes code_pieces;
+    Scales scale_pieces;
+    code_pieces.Load(from.data, code_bytes);
+    scale_pieces.Load(from.scale, scale_bytes);
+    code_pieces.Store(codes, code_bytes);
+    scale_pieces.Store(scales, scale_bytes);
+  } else {
+    CopyBytes(from.data, code_bytes, codes);
+    CopyBytes(from.scale, scale_bytes, scales);
+  }
+}
+
+__global__ void __launch_bounds__(kBlockThreads, kBlocksOfProcessor)
+    KeyGatherKernel(const __grid_constant__ KeyGather p,
+                    const __grid_constant__ Divisor block_size) {
   ptx::LetNextKernelBegin();
   ptx::WaitForKernelBefore();
-  ForRequests(p.pages.requests, [&](int64_t request) { CheckRequest(p, request); });
-  const int64_t block_size = p.pages.rows.block_size;
-  const auto rows_of = [&](int64_t request) { return RowsOfRequest(p, request); };
-  const int64_t first = ThreadOfGrid() / kWarp * kRowsOfRun;
+  const auto check = [&](int64_t request) { CheckRequest(p, request); };
+  if (IsCheckingBlock(p.pages.requests, check)) return;
+  const int64_t first = WarpOfGrid() * kRowsOfRun;
   const int64_t last = min(first + kRowsOfRun, p.rows);
   for (int64_t row = first; row < last;) {
-    const int64_t request = OwnerOf(row, 0, p.pages.requests, rows_of);
+    const int64_t request = OwnerOf(p, row);
     int64_t end = row + 1;
     RowAddress from;
     if (request >= 0) {
-      const RowRange own = rows_of(request);
+      const RowRange own = RowsOfRequest(p, request);
       const int64_t token = row - own.begin;
-      end = min(row + block_size - token % block_size, min(own.end, last));
-      if (token < p.pages.capacity) from = RowOfToken(p.pages, request, token);
+      if (token < min(p.pages.capacity, kMaxWalked)) {
+        const auto number = static_cast<uint32_t>(token);
+        const uint32_t in_block = number - block_size.Quotient(number) * block_size.size;
+        end = min(row + block_size.size - in_block, min(own.end, last));
+        from = RowOfToken(p.pages, block_size, request, token);
+      }
     }
     StoreKeys(p, {row, end}, from);
     row = end;
   }
 }
 
-// Requests are looked at where there are no rows too.
+// Blocks for so many warps, and the one that checks.
 LaunchShape ShapeForWarps(int64_t warps) {
-  return {.grid = static_cast<unsigned>(CeilDiv(std::max<int64_t>(warps, 1), kWarps)),
-          .block = kWarps * kWarp};
+  return {.grid = static_cast<unsigned>(CeilDiv(warps, kWarps) + 1), .block = kBlockThreads};
+}
+
+// Launches the kernel for rows of the known format where they are so.
+template <class Known, typename Call, typename... Args>
+Error LaunchForRows(void (*known)(Call, Args...), void (*any)(Call, Args...),
+                    const LaunchShape& shape, Stream stream, const Call& gather, Args... args) {
+  const bool fits = Known::Fits(gather.pages.format, gather.pages.rows, gather.workspace);
+  return Launch(fits ? known : any, shape, stream, gather, args...);
 }
 
 }  // namespace
 
 Error LaunchLastRowsGather(const LastRowsGather& gather, Stream stream) {
   if (gather.pages.requests == 0) return 0;
-  constexpr int64_t kBlocks = 2048;  // of the grid, where there are rows for them
-  const int64_t most = CeilDiv(std::max<int64_t>(gather.workspace_rows - gather.offset, 1), kWarps);
-  const int64_t blocks = std::clamp<int64_t>(kBlocks / gather.pages.requests, 1, most);
-  const LaunchShape shape = ShapeForWarps(gather.pages.requests * blocks * kWarps);
-  return Launch(LastRowsGatherKernel, shape, stream, gather, static_cast<int>(blocks));
+  constexpr int64_t kBlocks = 1 << 14;  // of the grid, where there are rows for them
+  const int64_t rows = std::max<int64_t>(gather.workspace_rows - gather.offset, 1);
+  const int64_t blocks =
+      std::clamp<int64_t>(kBlocks / gather.pages.requests, 1, CeilDiv(rows, kWarps * kRowsAtOnce));
+  const LaunchShape shape = {.grid = static_cast<unsigned>(gather.pages.requests * blocks),
+                             .block = kBlockThreads};
+  return LaunchForRows<Fp8Ue8m0Rows>(LastRowsGatherKernel<Fp8Ue8m0Rows>,
+                                     LastRowsGatherKernel<AnyRows>, shape, stream, gather,
+                                     BlockSizeOf(gather.pages), static_cast<int>(blocks));
 }
 
 Error LaunchRequestRowsGather(const RequestRowsGather& gather, Stream stream) {
   if (gather.pages.requests == 0 && gather.workspace_rows == 0) return 0;
-  return Launch(RequestRowsGatherKernel, ShapeForWarps(gather.workspace_rows), stream, gather);
+  const LaunchShape shape = ShapeForWarps(CeilDiv(gather.workspace_rows, kRowsAtOnce));
+  return LaunchForRows<Fp8DsMlaRows>(RequestRowsGatherKernel<Fp8DsMlaRows>,
+                                     RequestRowsGatherKernel<AnyRows>, shape, stream, gather,
+                                     BlockSizeOf(gather.pages));
 }
 
 Error LaunchKeyGather(const KeyGather& gather, Stream stream) {
   if (gather.pages.requests == 0 && gather.rows == 0) return 0;
   const LaunchShape shape = ShapeForWarps(CeilDiv(gather.rows, kRowsOfRun));
-  return Launch(KeyGatherKernel, shape, stream, gather);
+  return Launch(KeyGatherKernel, shape, stream, gather, BlockSizeOf(gather.pages));
 }
 
 }  // namespace pagefuse::cuda

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inserts of one row a token: a warp a row.
+// Inserts of one row a token: rows of published formats in registers, others a warp a row.
 #include <algorithm>
 
 #include "pagefuse/ops/kernels/cuda/grouped_insert.h"
 #include "pagefuse/ops/kernels/cuda/grouped_rows.h"
+#include "pagefuse/ops/kernels/cuda/insert_rows.h"
 #include "pagefuse/ops/kernels/cuda/launch_kernel.h"
 #include "pagefuse/ops/kernels/cuda/ptx.h"
+#include "pagefuse/ops/kernels/cuda/register_codes.h"
+#include "pagefuse/ops/kernels/cuda/register_rows.h"
 
 namespace pagefuse::cuda {
 namespace {
@@ -35,14 +38,6 @@ __global__ void GroupedInsertKernel(const __grid_constant__ GroupedInsert insert
   const auto* x = reinterpret_cast<const T*>(insert.coded + token * insert.coded_stride);
   EncodeRowOfGroups(insert.format, x, insert.plain + token * insert.plain_stride,
                     insert.rows.AtSlot(slot, 0));
-}
-
-// HadamardRotate of formats/hadamard.h.
-__device__ void HadamardRotate(float* x, int n) {
-  HadamardTransform(x, n);
-  const float entry = __fdiv_rn(1.0f, __fsqrt_rn(static_cast<float>(n)));
-  for (int d = LaneId(); d < n; d += kWarp) x[d] = __fmul_rn(x[d], entry);
-  __syncwarp();
 }
 
 template <typename T>
@@ -76,6 +71,137 @@ Error LaunchFrom(const GroupedInsert& insert, Stream stream) {
   return Launch(RotatedInsertKernel<T>, shape, stream, insert);
 }
 
+// --- rows in registers ---
+
+constexpr int kRegisterWarps = 4;  // of a block
+template <class Row>
+constexpr int kRegisterBlocks = Row::kLanes == kWarp ? 7 : 6;  // of a processor
+
+// The slot of this lane's token, of kTokens from `first` on that the warp has, or -1. `own_slot` is what the mapping says.
+template <int kTokens>
+__device__ int64_t SlotOfLane(const CheckedSlots& slots, int64_t first, int64_t own_slot) {
+  constexpr int kLanes = kWarp / kTokens;
+  const int own = LaneId() / kLanes;
+  const int64_t token = first + own;
+  if (token >= slots.mapping.tokens) own_slot = -1;
+  if (slots.mapping.unique) {
+    if (own_slot < slots.num_slots) return own_slot;
+    slots.errors.Tell(slots.input, token, own_slot);
+    return -1;
+  }
+  int64_t slot = -1;
+#pragma unroll
+  for (int i = 0; i < kTokens; ++i) {
+    if (first + i >= slots.mapping.tokens) break;
+    const int64_t of_token = slots.OfToken(first + i, __shfl_sync(kAllLanes, own_slot, i * kLanes));
+    if (i == own) slot = of_token;
+  }
+  return slot;
+}
+
+// What a lane has of a token's coded elements.
+struct LoadedPiece {
+  RowPiece<Bfloat16> coded = {};
+  int64_t slot;
+};
+
+// The next tokens of a warp are on their way while it stores its rows.
+template <class Row>
+__global__ void __launch_bounds__(kRegisterWarps* kWarp, kRegisterBlocks<Row>)
+    RegisterInsertKernel(const __grid_constant__ GroupedInsert insert) {
+  using Codes = typename Row::Codes;
+  ptx::LetNextKernelBegin();
+  ptx::WaitForKernelBefore();
+  constexpr int kTokens = kWarp / Row::kLanes;
+  const int64_t tokens = insert.slots.mapping.tokens;
+  const int lane = LaneId() % Row::kLanes;
+  const bool is_plain = lane < insert.format.plain * 2 / static_cast<int>(sizeof(uint4));
+  const auto token_from = [&](int64_t first) {
+    return min(first + LaneId() / Row::kLanes, tokens - 1);
+  };
+  const auto load = [&](int64_t first) {
+    const int64_t token = token_from(first);
+    LoadedPiece piece;
+    if (lane < Row::kCodedLanes) {
+      const uint8_t* row = insert.coded + token * insert.coded_stride;
+      piece.coded = LoadPiece(reinterpret_cast<const Bfloat16*>(row) + lane * kPiece);
+    }
+    piece.slot = FetchIndex(insert.slots.mapping.slots, insert.slots.mapping.is_int64, token);
+    return piece;
+  };
+  const int64_t step = int64_t{gridDim.x} * kRegisterWarps * kTokens;
+  int64_t first = TokenOfWarp() * kTokens;
+  if (first >= tokens) return;
+  LoadedPiece next = load(first);
+#pragma unroll 1
+  for (; first < tokens; first += step) {
+    uint4 plain = {};
+    if (is_plain) {
+      const uint8_t* row = insert.plain + token_from(first) * insert.plain_stride;
+      plain = reinterpret_cast<const uint4*>(row)[lane];
+    }
+    const LoadedPiece piece = next;
+    if (first + step < tokens) next = load(first + step);
+    const int64_t slot = SlotOfLane<kTokens>(insert.slots, first, piece.slot);
+    float x[kPiece];
+    Widen(piece.coded, x);
+    if constexpr (Row::kCoded == Row::kSize) {
+      if (insert.hadamard) {
+        HadamardRotatePieces<Row::kCoded>(x);
+        RoundPiece(x);
+      }
+    }
+    uint32_t codes[Codes::kWords];
+    const float scale = EncodePiece<Codes>(insert.format.groups, x, codes);
+    if (slot < 0) continue;
+    const RowAddress to = RowOfSlot(insert.rows, slot);
+    StoreCodes<Row>(insert.format, codes, scale, lane, to);
+    if (!is_plain) continue;
+    reinterpret_cast<uint4*>(to.data + insert.format.PlainOffset())[lane] = plain;
+  }
+}
+
+// Whether such a kernel reads and writes the row in pieces, of which no lane has two plain ones.
+template <class Row>
+bool IsInPieces(const GroupedInsert& insert) {
+  constexpr int64_t kBytes = sizeof(uint4);
+  const int64_t plain_bytes = 2 * insert.format.plain;
+  return IsAligned(insert.coded, kBytes) && insert.coded_stride % kBytes == 0 &&
+         StoresPieces(insert.format, insert.rows) &&
+         (plain_bytes == 0 ||
+          (IsAligned(insert.plain, kBytes) && insert.plain_stride % kBytes == 0 &&
+           plain_bytes % kBytes == 0 && plain_bytes <= Row::kLanes * kBytes));
+}
+
+template <class Row>
+Error LaunchRegisters(const GroupedInsert& insert, Stream stream) {
+  const int64_t warps = CeilDiv(insert.slots.mapping.tokens, kWarp / Row::kLanes);
+  // As many turns a warp as there are more than run at once.
+  const int64_t turns =
+      CeilDiv(warps, int64_t{Multiprocessors()} * kRegisterBlocks<Row> * kRegisterWarps);
+  return Launch(RegisterInsertKernel<Row>, ShapeFor(CeilDiv(warps, turns), kRegisterWarps, 0),
+                stream, insert);
+}
+
+// Launches what has such rows; false where they are others.
+bool LaunchInRegisters(const GroupedInsert& insert, Stream stream, Error& error) {
+  if (insert.source_type != DataType::kBfloat16) return false;
+  const auto launch_if = [&]<class Row>() {
+    constexpr bool kRotates = Row::kCoded == Row::kSize;
+    if (!Row::Is(insert.format) || !IsInPieces<Row>(insert) || (insert.hadamard && !kRotates)) {
+      return false;
+    }
+    error = LaunchRegisters<Row>(insert, stream);
+    return true;
+  };
+  return launch_if.template operator()<V4Row>() || launch_if.template operator()<DsMlaRow>() ||
+         launch_if.template operator()<IndexerRow>() ||
+         launch_if.template operator()<IndexerFloatRow>() ||
+         launch_if.template operator()<IndexerE2M1Row>();
+}
+
+// --- rows side by side ---
+
 __global__ void JoinedInsertKernel(const __grid_constant__ JoinedInsert insert) {
   ptx::LetNextKernelBegin();
   ptx::WaitForKernelBefore();
@@ -95,6 +221,8 @@ __global__ void JoinedInsertKernel(const __grid_constant__ JoinedInsert insert) 
 Error LaunchGroupedInsert(const GroupedInsert& insert, Stream stream) {
   if (insert.slots.mapping.tokens == 0) return 0;
   if (insert.hadamard && insert.format.coded > kLongestHadamardRow) return kTooLarge;
+  Error error = 0;
+  if (LaunchInRegisters(insert, stream, error)) return error;
   switch (insert.source_type) {
     case DataType::kFloat:
       return LaunchFrom<float>(insert, stream);

@@ -10,14 +10,14 @@
 namespace pagefuse::cuda {
 namespace {
 
-constexpr int kThreads = 1024, kWarps = kThreads / kWarp;
+constexpr int kMostThreads = 1024, kMostWarps = kMostThreads / kWarp;
 
 struct OrderCall {
   RowOrder order;
   int row_count = 0, tile_rows = 1, tile_count = 0;
   ExpertTile* tiles = nullptr;
   int32_t* rows = nullptr;
-  int32_t* places = nullptr;  // of experts and of none: how many rows, then where the next one goes
+  int32_t* places = nullptr;  // those of many experts
 };
 
 // Rows and tiles, added up together.
@@ -29,7 +29,7 @@ __device__ int TilesOf(uint64_t pair) { return static_cast<int>(pair & 0xFFFFFFF
 
 // What the threads before this one have, and in `all` what all have. All threads call it.
 __device__ uint64_t SumBefore(uint64_t own, uint64_t& all) {
-  __shared__ uint64_t warps[kWarps];
+  __shared__ uint64_t warps[kMostWarps];
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   uint64_t sum = own;
   for (int distance = 1; distance < kWarp; distance *= 2) {
@@ -41,7 +41,7 @@ __device__ uint64_t SumBefore(uint64_t own, uint64_t& all) {
   __syncthreads();
   uint64_t before = 0;
   all = 0;
-  for (int i = 0; i < kWarps; ++i) {
+  for (int i = 0; i < static_cast<int>(blockDim.x) / kWarp; ++i) {
     if (i == warp) before = all;
     all += warps[i];
   }
@@ -55,35 +55,38 @@ __device__ void MakeTiles(const OrderCall& call, int expert, int first, int coun
   }
 }
 
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kMostThreads)
     OrderRowsKernel(const __grid_constant__ OrderCall call) {
   ptx::LetNextKernelBegin();
   ptx::WaitForKernelBefore();
-  const int thread = static_cast<int>(threadIdx.x), experts = call.order.experts;
-  // Those of no expert come last.
+  __shared__ int32_t few_places[kMostThreads];
+  const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+  const int experts = call.order.experts;
+  int32_t* places = experts < kMostThreads ? few_places : call.places;
+  // Of experts and of none: how many rows, then where the next one goes. Those of no expert come last.
   const auto place_of = [&](int row, bool tells) {
     const int expert = call.order.ExpertOf(row, tells);
-    return call.places + (expert < 0 ? experts : expert);
+    return places + (expert < 0 ? experts : expert);
   };
-  for (int i = thread; i <= experts; i += kThreads) call.places[i] = 0;
+  for (int i = thread; i <= experts; i += threads) places[i] = 0;
   __syncthreads();
-  for (int row = thread; row < call.row_count; row += kThreads) atomicAdd(place_of(row, true), 1);
+  for (int row = thread; row < call.row_count; row += threads) atomicAdd(place_of(row, true), 1);
   __syncthreads();
   uint64_t before = 0;
-  for (int begin = 0; begin <= experts; begin += kThreads) {
+  for (int begin = 0; begin <= experts; begin += threads) {
     const int expert = begin + thread;
-    const int count = expert <= experts ? call.places[expert] : 0;
+    const int count = expert <= experts ? places[expert] : 0;
     const int tiles = (count + call.tile_rows - 1) / call.tile_rows;
     uint64_t all = 0;
     const uint64_t at = before + SumBefore(Pair(count, tiles), all);
     before += all;
     if (expert > experts) continue;
     MakeTiles(call, expert == experts ? -1 : expert, RowsOf(at), count, TilesOf(at));
-    call.places[expert] = RowsOf(at);
+    places[expert] = RowsOf(at);
   }
-  for (int i = TilesOf(before) + thread; i < call.tile_count; i += kThreads) call.tiles[i] = {};
+  for (int i = TilesOf(before) + thread; i < call.tile_count; i += threads) call.tiles[i] = {};
   __syncthreads();
-  for (int row = thread; row < call.row_count; row += kThreads) {
+  for (int row = thread; row < call.row_count; row += threads) {
     call.rows[atomicAdd(place_of(row, false), 1)] = row;
   }
 }
@@ -133,7 +136,11 @@ Error LaunchRowOrder(const GroupedProductParams& params, int tile_rows, void* sc
   call.places = reinterpret_cast<int32_t*>(memory + parts.tiles + parts.rows);
   order.tiles = call.tiles;
   order.rows = call.rows;
-  return Launch(OrderRowsKernel, {.grid = 1, .block = kThreads}, stream, call);
+  // A thread an expert, or a row.
+  const int64_t most = std::max(params.experts + 1, params.rows);
+  const int64_t threads = std::min<int64_t>(CeilDiv(most, kWarp) * kWarp, kMostThreads);
+  return Launch(OrderRowsKernel, {.grid = 1, .block = static_cast<unsigned>(threads)}, stream,
+                call);
 }
 
 }  // namespace pagefuse::cuda

@@ -15,17 +15,22 @@ constexpr int kFewStreams = 5;  // whose matrices fit a warp
 constexpr int kWarps = 4;       // of a block
 
 // Logit i of a token, scaled and moved.
-__device__ float Moved(const HyperConnectionParams& p, const float* logits, int i, int part) {
-  return __fadd_rn(__fmul_rn(logits[i], p.scale[part]), p.base[i]);
-}
+struct Move {
+  float scale, base;
+
+  __device__ Move(const HyperConnectionParams& p, int i, int part)
+      : scale(p.scale[part]), base(p.base[i]) {}
+  __device__ float operator()(float logit) const {
+    return __fadd_rn(__fmul_rn(logit, scale), base);
+  }
+};
 __device__ float Sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
-// pre and post of stream i.
-__device__ void WriteGates(const HyperConnectionParams& p, int64_t token, const float* logits,
-                           int i) {
-  const int m = p.streams;
-  p.pre[token * m + i] = __fadd_rn(Sigmoid(Moved(p, logits, i, 0)), p.epsilon);
-  p.post[token * m + i] = __fmul_rn(Sigmoid(Moved(p, logits, m + i, 1)), p.post_factor);
+// pre and post of stream i, whose logits are moved.
+__device__ void WriteGates(const HyperConnectionParams& p, int64_t token, int i, float pre,
+                           float post) {
+  p.pre[token * p.streams + i] = __fadd_rn(Sigmoid(pre), p.epsilon);
+  p.post[token * p.streams + i] = __fmul_rn(Sigmoid(post), p.post_factor);
 }
 
 // --- few streams ---
@@ -46,13 +51,18 @@ __global__ void __launch_bounds__(kWarps* kWarp)
     FewStreamsKernel(const __grid_constant__ HyperConnectionParams p) {
   constexpr int kCells = kStreams * kStreams, kTokens = kWarp / kCells;  // of a warp
   ptx::LetNextKernelBegin();
-  ptx::WaitForKernelBefore();
   const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = LaneId();
   const int own = min(lane / kCells, kTokens - 1), cell = lane % kCells;
   const int64_t token = (int64_t{blockIdx.x} * kWarps + warp) * kTokens + own;
   const bool there = token < p.tokens && lane < kTokens * kCells;
   const float* logits = p.logits + (there ? token : 0) * (2 + kStreams) * kStreams;
-  if (there && cell < kStreams) WriteGates(p, token, logits, cell);
+  if (!p.constant_weights) ptx::WaitForKernelBefore();
+  const int stream = cell % kStreams;
+  const Move pre(p, stream, 0), post(p, kStreams + stream, 1), comb(p, 2 * kStreams + cell, 2);
+  if (p.constant_weights) ptx::WaitForKernelBefore();
+  const float pre_logit = logits[stream], post_logit = logits[kStreams + stream];
+  float value = comb(logits[2 * kStreams + cell]);
+  if (there && cell < kStreams) WriteGates(p, token, stream, pre(pre_logit), post(post_logit));
   // Lanes of this one's row, and of its column.
   const int row = own * kCells + cell / kStreams * kStreams,
             column = own * kCells + cell % kStreams;
@@ -60,7 +70,6 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   const auto divide = [&](float value, int first, int step) {
     return value / __fadd_rn(OverLine<kStreams>(value, first, step, add), p.epsilon);
   };
-  float value = Moved(p, logits, 2 * kStreams + cell, 2);
   value =
       expf(value - OverLine<kStreams>(value, row, 1, [](float a, float b) { return max(a, b); }));
   value = __fadd_rn(value / OverLine<kStreams>(value, row, 1, add), p.epsilon);
@@ -118,9 +127,11 @@ __global__ void ManyStreamsKernel(const __grid_constant__ HyperConnectionParams 
   const float* logits = p.logits + token * (2 + m) * m;
   float* matrix = p.comb + token * m * m;
   const int threads = static_cast<int>(blockDim.x);
-  for (int i = static_cast<int>(threadIdx.x); i < m; i += threads) WriteGates(p, token, logits, i);
+  for (int i = static_cast<int>(threadIdx.x); i < m; i += threads) {
+    WriteGates(p, token, i, Move(p, i, 0)(logits[i]), Move(p, m + i, 1)(logits[m + i]));
+  }
   for (int i = static_cast<int>(threadIdx.x); i < m * m; i += threads) {
-    matrix[i] = Moved(p, logits, 2 * m + i, 2);
+    matrix[i] = Move(p, 2 * m + i, 2)(logits[2 * m + i]);
   }
   __syncthreads();
   const auto rows = [&](float* line) { DivideLine(line, m, 1, p.epsilon); };

@@ -18,6 +18,8 @@ struct HyperConnectionParams {
   float* pre = nullptr;           // [tokens, streams]
   float* post = nullptr;          // [tokens, streams]
   float* comb = nullptr;          // [tokens, streams, streams]
+  // Whether nothing on the stream writes scale and base: they may be read before the kernel in front has ended.
+  bool constant_weights = false;
 };
 
 Error LaunchHyperConnection(const HyperConnectionParams& params, Stream stream);

@@ -40,6 +40,13 @@ __device__ inline int64_t FetchIndex(const void* indices, bool is_int64, int64_t
   return is_int64 ? int64_t{high} << 32 | static_cast<uint32_t>(low) : int64_t{low};
 }
 
+// Of a slot that is one; most fit a division of 32 bits, which takes a fraction of one of 64.
+__device__ inline RowAddress RowOfSlot(const CacheRows& rows, int64_t slot) {
+  if ((slot | rows.block_size) >> 32 != 0) return rows.AtSlot(slot, 0);
+  const auto index = static_cast<uint32_t>(slot), size = static_cast<uint32_t>(rows.block_size);
+  return rows.At(index / size, index % size, 0);
+}
+
 constexpr int64_t NumSlots(const CacheRows& rows) { return rows.num_blocks * rows.block_size; }
 
 // The slot of the CTA's token. Later tokens with the same one win: few of them each warp that writes looks at, as late as it writes; many the

@@ -1,133 +1,205 @@
 // SPDX-License-Identifier: Apache-2.0
-// Index scores of any types and sizes: a block of threads takes one row of queries and a thread a key, with
-// pieces of queries and keys as floats in shared memory.
+// Index scores of any types and sizes: a block of threads takes some keys of one row of queries, 16 of them at a time,
+// with queries and keys as floats in shared memory. A thread sums for one head and four keys.
+#include <algorithm>
 #include <cmath>
 
 #include "pagefuse/ops/kernels/cuda/launch_kernel.h"
 #include "pagefuse/ops/kernels/cuda/mqa_logits.h"
+#include "pagefuse/ops/kernels/cuda/mqa_logits_pieces.h"
 #include "pagefuse/ops/kernels/cuda/mqa_logits_rows.h"
 #include "pagefuse/ops/kernels/cuda/mqa_logits_tiles.h"
 #include "pagefuse/ops/kernels/cuda/ptx.h"
 #include "pagefuse/ops/kernels/cuda/warp_row.h"
-#include "pagefuse/ops/kernels/formats/group_format.h"
 
 namespace pagefuse::cuda {
 namespace {
 
-constexpr int kKeys = 128;  // threads
-constexpr int kHeads = 16;  // of a piece
-constexpr int kDepth = 32;  // elements of a piece, a lane each
-constexpr int kGroup = 32;  // elements of a four-bit key with one scale
+using namespace mqa_pieces;
 
-__device__ float QueryElement(const MqaLogits& call, int64_t i) {
-  switch (call.query_type) {
-    case DataType::kFloat:
-      return reinterpret_cast<const float*>(call.q)[i];
-    case DataType::kFloat16:
-      return static_cast<float>(reinterpret_cast<const Float16*>(call.q)[i]);
-    case DataType::kBfloat16:
-      return static_cast<float>(reinterpret_cast<const Bfloat16*>(call.q)[i]);
-    default:
-      return DecodeFloat<E4M3FNFormat>(call.q[i]);
-  }
-}
-
-__device__ float KeyElement(const MqaLogits& call, const RowAddress& key, int d) {
-  switch (call.key_format) {
-    case MqaKeyFormat::kFloat:
-      return reinterpret_cast<const float*>(key.data)[d];
-    case MqaKeyFormat::kFloat16:
-      return static_cast<float>(reinterpret_cast<const Float16*>(key.data)[d]);
-    case MqaKeyFormat::kBfloat16:
-      return static_cast<float>(reinterpret_cast<const Bfloat16*>(key.data)[d]);
-    case MqaKeyFormat::kFourBits: {
-      const auto code = static_cast<uint8_t>(key.data[d / 2] >> (d % 2 * 4) & 15);
-      return DecodeFloat<E2M1Format>(code) * DecodeUe8m0(key.scale[d / kGroup]);
-    }
-    default:
-      return DecodeFloat<E4M3FNFormat>(key.data[d]);
-  }
-}
+constexpr int kHeads = 64;                                // of a piece, a thread each
+constexpr int kKeysOfThread = 4;                          // for which it sums
+constexpr int kKeys = kThreads / kHeads * kKeysOfThread;  // of a tile
+constexpr int kPadding = 4;  // so that neighbours read from other banks
 
 struct Shared {
-  MqaRow row;
-  RowAddress keys[kKeys];
-  float q[kHeads][kDepth];
-  float k[kKeys][kDepth + 1];  // a thread a row: one bank each
-  float weights[kHeads];
+  alignas(16) float q[kHeads][kDepth + kPadding];
+  alignas(16) float k[kKeys][kDepth];
+  Row keys[kKeys];
+  float scales[kKeys];
+  float sums[kWarps][kKeysOfThread];
 };
 
-// Elements [d0, d0 + kDepth) of heads [h0, h0 + kHeads) and of all keys; those that are not there are 0.
-__device__ void LoadPiece(const MqaLogits& call, int64_t m, int h0, int d0, Shared& shared) {
-  const int lane = LaneId(), warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int d = d0 + lane;
-  for (int h = warp; h < kHeads; h += kKeys / kWarp) {
-    const bool there = h0 + h < call.heads && d < call.head_size;
-    shared.q[h][lane] =
-        there ? QueryElement(call, (m * call.heads + h0 + h) * call.head_size + d) : 0.0f;
-  }
-  for (int key = warp; key < kKeys; key += kKeys / kWarp) {
-    const RowAddress& address = shared.keys[key];
-    const bool there = address.data != nullptr && d < call.head_size;
-    shared.k[key][lane] = there ? KeyElement(call, address, d) : 0.0f;
+__device__ bool AreMultiples(int64_t a, int64_t b, int64_t c, int of) {
+  return ((a | b | c) & (of - 1)) == 0;
+}
+
+template <class Elements>
+__device__ void LoadQueriesOf(const MqaLogits& call, int64_t m, int h0, int d0, Shared& shared) {
+  // Elements of queries take a byte or more.
+  const int64_t row_bytes = int64_t{call.head_size} * (Elements::kFourBytes / 4);
+  const uint8_t* first = call.q + (m * call.heads + h0) * row_bytes;
+  const auto row_at = [&](int h) {
+    return Row{.data = h0 + h < call.heads ? first + h * row_bytes : nullptr};
+  };
+  const bool in_fours = call.head_size % 4 == 0 && AreMultiples(reinterpret_cast<intptr_t>(call.q),
+                                                                0, 0, Elements::kFourBytes);
+  LoadRows<Elements>(row_at, d0, call.head_size, in_fours, shared.q);
+}
+
+__device__ void LoadQueries(const MqaLogits& call, int64_t m, int h0, int d0, Shared& shared) {
+  switch (call.query_type) {
+    case DataType::kFloat:
+      return LoadQueriesOf<Numbers<float>>(call, m, h0, d0, shared);
+    case DataType::kFloat16:
+      return LoadQueriesOf<Numbers<Half>>(call, m, h0, d0, shared);
+    case DataType::kBfloat16:
+      return LoadQueriesOf<Numbers<Bfloat>>(call, m, h0, d0, shared);
+    default:
+      return LoadQueriesOf<Codes>(call, m, h0, d0, shared);
   }
 }
 
-// The sum over heads of this thread's key.
-__device__ float Score(const MqaLogits& call, int64_t m, float scale, Shared& shared) {
-  const int thread = static_cast<int>(threadIdx.x);
-  float sum = 0;
+template <class Elements>
+__device__ void LoadKeysOf(const MqaLogits& call, int d0, Shared& shared) {
+  const CacheRows& keys = call.keys;
+  const bool in_fours = call.head_size % 4 == 0 &&
+                        AreMultiples(reinterpret_cast<intptr_t>(keys.data), keys.data_strides.block,
+                                     keys.data_strides.row, Elements::kFourBytes);
+  const auto row_at = [&](int key) { return shared.keys[key]; };
+  LoadRows<Elements>(row_at, d0, call.head_size, in_fours, shared.k);
+}
+
+__device__ void LoadKeys(const MqaLogits& call, int d0, Shared& shared) {
+  switch (call.key_format) {
+    case MqaKeyFormat::kFloat:
+      return LoadKeysOf<Numbers<float>>(call, d0, shared);
+    case MqaKeyFormat::kFloat16:
+      return LoadKeysOf<Numbers<Half>>(call, d0, shared);
+    case MqaKeyFormat::kBfloat16:
+      return LoadKeysOf<Numbers<Bfloat>>(call, d0, shared);
+    case MqaKeyFormat::kFourBits:
+      return LoadKeysOf<FourBitCodes>(call, d0, shared);
+    default:
+      return LoadKeysOf<Codes>(call, d0, shared);
+  }
+}
+
+// --- scores ---
+
+// Where a thread is: its head of a piece, and the first of its keys of a tile.
+struct Place {
+  int head = static_cast<int>(threadIdx.x) % kHeads;
+  int key = static_cast<int>(threadIdx.x) / kHeads * kKeysOfThread;
+};
+
+// Adds the products of `depth` elements of pieces, a multiple of four.
+__device__ void AddDots(const Shared& shared, const Place& place, int depth,
+                        float (&dots)[kKeysOfThread]) {
+#pragma unroll 4
+  for (int d = 0; d < depth; d += 4) {
+    const auto q = *reinterpret_cast<const Vector<float, 4>*>(&shared.q[place.head][d]);
+#pragma unroll
+    for (int i = 0; i < kKeysOfThread; ++i) {
+      const auto k = *reinterpret_cast<const Vector<float, 4>*>(&shared.k[place.key + i][d]);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) dots[i] += q.at[j] * k.at[j];
+    }
+  }
+}
+
+// The queries of a row where they are one piece: they are loaded once.
+struct Queries {
+  bool stay, loaded = false;
+
+  __device__ explicit Queries(const MqaLogits& call)
+      : stay(call.heads <= kHeads && call.head_size <= kDepth) {}
+};
+
+// This thread's part of the sums over heads, of its keys of the tile. All threads see shared.keys and shared.scales.
+__device__ void AddScores(const MqaLogits& call, int64_t m, Queries& queries, Shared& shared,
+                          float (&sums)[kKeysOfThread]) {
+  const Place place;
   for (int h0 = 0; h0 < call.heads; h0 += kHeads) {
-    float dots[kHeads] = {};
-    for (int d0 = 0; d0 == 0 || d0 < call.head_size; d0 += kDepth) {
+    const bool has_head = h0 + place.head < call.heads;
+    const float weight = has_head ? call.weights[m * call.heads + h0 + place.head] : 0.0f;
+    float dots[kKeysOfThread] = {};
+    for (int d0 = 0; d0 < call.head_size; d0 += kDepth) {
+      if (h0 + d0 != 0) __syncthreads();
+      if (!queries.stay || !queries.loaded) LoadQueries(call, m, h0, d0, shared);
+      queries.loaded = true;
+      LoadKeys(call, d0, shared);
       __syncthreads();
-      if (d0 == 0 && thread < kHeads) {
-        shared.weights[thread] =
-            h0 + thread < call.heads ? call.weights[m * call.heads + h0 + thread] : 0.0f;
-      }
-      LoadPiece(call, m, h0, d0, shared);
-      __syncthreads();
-      for (int d = 0; d < kDepth; ++d) {
-        const float k = shared.k[thread][d];
-#pragma unroll
-        for (int h = 0; h < kHeads; ++h) dots[h] += shared.q[h][d] * k;
-      }
+      AddDots(shared, place, min(kDepth, (call.head_size - d0 + 3) / 4 * 4), dots);
     }
 #pragma unroll
-    for (int h = 0; h < kHeads; ++h) {
-      if (h0 + h < call.heads) sum += shared.weights[h] * fmaxf(0.0f, dots[h] * scale);
+    for (int i = 0; i < kKeysOfThread; ++i) {
+      const float dot = dots[i] * shared.scales[place.key + i];
+      if (has_head) sums[i] += weight * fmaxf(0.0f, dot);
     }
   }
-  return sum;
 }
 
-__global__ void __launch_bounds__(kKeys)
-    MqaLogitsKernel(const __grid_constant__ MqaLogits call, int64_t tiles) {
+// Keys [first, first + kKeys), of which the row sees some.
+__device__ void ScoreTile(const MqaLogits& call, int64_t m, const MqaRow& row, int64_t first,
+                          Queries& queries, Shared& shared) {
+  const int thread = static_cast<int>(threadIdx.x);
+  const int64_t n = first + thread;
+  const bool inside = thread < kKeys && n >= row.begin && n < row.end;
+  if (thread < kKeys) {
+    const RowAddress key = inside ? KeyOf(call, row.sequence, n) : RowAddress{};
+    const bool scaled = call.key_format == MqaKeyFormat::kFloat8 && key.scale != nullptr;
+    shared.keys[thread] = {key.data, key.scale};
+    shared.scales[thread] = scaled ? LoadFloatBytes(key.scale) : 1.0f;
+  }
+  __syncthreads();
+  float sums[kKeysOfThread] = {};
+  AddScores(call, m, queries, shared, sums);
+#pragma unroll
+  for (int i = 0; i < kKeysOfThread; ++i) {
+    const float sum = SumOfLanes(sums[i]);
+    if (LaneId() == 0) shared.sums[thread / kWarp][i] = sum;
+  }
+  __syncthreads();
+  if (!inside) return;
+  constexpr int kWarpsOfKey = kHeads / kWarp;
+  float logit = 0;
+  for (int w = 0; w < kWarpsOfKey; ++w) {
+    logit += shared.sums[thread / kKeysOfThread * kWarpsOfKey + w][thread % kKeysOfThread];
+  }
+  call.logits[m * call.width + n] = logit;
+}
+
+// `keys` columns of one row, a multiple of kKeys.
+__global__ void __launch_bounds__(kThreads, 2)
+    MqaLogitsKernel(const __grid_constant__ MqaLogits call, int64_t keys) {
   __shared__ Shared shared;
   ptx::LetNextKernelBegin();
   ptx::WaitForKernelBefore();
-  const int thread = static_cast<int>(threadIdx.x);
-  const int64_t m = blockIdx.x / tiles, first = blockIdx.x % tiles * kKeys, n = first + thread;
-  if (thread == 0) shared.row = RowOf(call, m);
-  __syncthreads();
-  const MqaRow row = shared.row;
-  const bool inside = n >= row.begin && n < row.end;
-  float logit = -INFINITY;
-  if (first < row.end && first + kKeys > row.begin) {
-    const RowAddress key = inside ? KeyOf(call, row.sequence, n) : RowAddress{};
-    shared.keys[thread] = key;
-    const bool scaled = call.key_format == MqaKeyFormat::kFloat8 && key.scale != nullptr;
-    const float score = Score(call, m, scaled ? LoadFloatBytes(key.scale) : 1.0f, shared);
-    if (inside) logit = score;
+  const int64_t blocks = CeilDiv(call.width, keys);
+  const int64_t m = blockIdx.x / blocks, first = blockIdx.x % blocks * keys;
+  const MqaRow row = RowOf(call, m);
+  const int64_t filled = min(first + keys, row.filled);
+  for (int64_t n = first + threadIdx.x; n < filled; n += kThreads) {
+    if (n < row.begin || n >= row.end) call.logits[m * call.width + n] = -INFINITY;
   }
-  if (n < call.width && (inside || n < row.filled)) call.logits[m * call.width + n] = logit;
+  Queries queries(call);
+  const int64_t begin = max(first, row.begin / kKeys * kKeys), end = min(first + keys, row.end);
+  for (int64_t tile = begin; tile < end; tile += kKeys) {
+    ScoreTile(call, m, row, tile, queries, shared);
+  }
 }
 
 Error LaunchPlain(const MqaLogits& call, Stream stream) {
+  // Long rows are cut so that every multiprocessor has some blocks, and each block loads its queries once.
+  constexpr int64_t kBlocks = 4, kMostTiles = 64;
   const int64_t tiles = CeilDiv(call.width, kKeys);
   if (tiles > INT32_MAX / call.rows) return kTooLarge;
-  return Launch(MqaLogitsKernel, {.grid = static_cast<unsigned>(tiles * call.rows), .block = kKeys},
-                stream, call, tiles);
+  const int64_t of_block =
+      std::clamp<int64_t>(CeilDiv(tiles * call.rows, kBlocks * Multiprocessors()), 1, kMostTiles);
+  const int64_t blocks = CeilDiv(tiles, of_block) * call.rows;
+  return Launch(MqaLogitsKernel, {.grid = static_cast<unsigned>(blocks), .block = kThreads}, stream,
+                call, of_block * kKeys);
 }
 
 }  // namespace

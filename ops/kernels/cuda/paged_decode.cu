@@ -39,7 +39,8 @@ int ComputeCapability() {
 Error LaunchPagedDecode(const PagedAttention& p, const DecodePlan& plan, int32_t* starts,
                         Stream stream) {
   if (p.batch.num_tokens == 0 || p.batch.num_heads == 0) return 0;
-  if (const Error error = LaunchPages(p, plan, starts, stream); error != 0) return error;
+  const Error error = LaunchPages(p, plan, starts, stream);
+  if (error != 0 || plan.cluster > 0) return error;
   return LaunchDecodeJoin(p, plan, starts, stream);
 }
 

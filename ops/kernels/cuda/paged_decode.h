@@ -23,20 +23,36 @@ struct DecodePlan {
   DecodeFormat format = DecodeFormat::kNone;
   bool exact = false;  // queries are float: they and weights are fed in parts
   int warps = 0;       // of a CTA that compute; one more loads
-  int heads = 0;       // KV heads of a CTA, a warp each
-  int chunks = 0;      // of so many heads
-  int phases = 0;      // pages that a CTA computes at a time
-  int stages = 0;      // pages in its memory, a multiple of the phases
+  int heads = 0;       // KV heads of a CTA, a warp each: a power of two
+  int heads_log2 = 0;
+  int chunks = 0;  // of so many heads
+  int phases = 0;  // pages that a CTA computes at a time
+  int group = 0;   // query heads of a KV head
+  int stages = 0;  // pages in its memory, a multiple of the phases
   int stage_bytes = 0;
-  int query_bytes = 0;  // shared memory for queries, or what they have no registers for
+  int query_bytes = 0;   // shared memory for queries, or what they have no registers for
+  int result_bytes = 0;  // for results that warps join there; 0: each leaves its own in memory
+  int queries_at = 0;    // where these begin in shared memory
+  int results_at = 0;
+  int stages_at = 0;
+  int shared_bytes = 0;  // in all
   int ctas = 0;
+  // CTAs that share a sequence and a chunk and join their results at once: for few and short sequences. 0: CTAs share a list of all pages, and
+  // another kernel joins.
+  int cluster = 0;
+  int cluster_log2 = 0;
+  int received_rows =
+      0;  // rows (KV head of the CTA, head of its group) that a CTA of a cluster joins at most, each with a part of every CTA
+  int listed = 0;  // sequences whose pages a CTA counts: its own, or all
 
   constexpr int64_t slots(const AttentionBatch& batch) const {
     return batch.num_sequences * chunks + ctas;
   }
-  // Partial results: of each slot, warp and query head of a group.
+  // What a CTA leaves of a piece: a part of each warp, or of each of its heads, for the query heads of a group.
+  constexpr int parts() const { return result_bytes > 0 ? heads : warps; }
+  constexpr int parts_of_head() const { return parts() / heads; }
   constexpr int64_t partials(const AttentionBatch& batch) const {
-    return slots(batch) * warps * batch.group();
+    return slots(batch) * parts() * batch.group();
   }
 };
 
@@ -45,13 +61,22 @@ inline constexpr int kDecodeGroup = 8;
 inline constexpr int kDecodeSequences = 1000;
 // Pages in a CTA's memory at most.
 inline constexpr int kDecodeStages = 64;
+// CTAs of a cluster at most: what every device takes.
+inline constexpr int kDecodeCluster = 8;
 // Shared memory of a CTA in all; stages are aligned to kStageAlignment.
 inline constexpr int kDecodeShared = 227 << 10;
 inline constexpr int kStageAlignment = 1024;
-// Barriers, and where each sequence's pages begin.
+// Barriers of stages and of what other CTAs of a cluster send, and where each sequence's pages begin.
+inline constexpr int kReceivedBarrier = 2 * 8 * kDecodeStages;
+inline constexpr int kSequenceTable = kReceivedBarrier + 8;
 constexpr int DecodeHeaderBytes(int sequences) {
-  constexpr int kBarriers = 2 * 8 * kDecodeStages;
-  const int bytes = kBarriers + 8 * sequences + 4 * (sequences + 1);
+  const int bytes = kSequenceTable + 8 * sequences + 4 * (sequences + 1);
+  return (bytes + kStageAlignment - 1) / kStageAlignment * kStageAlignment;
+}
+
+// Values, reference and sum of each warp's rows, and of `received` parts of rows.
+constexpr int DecodeResultBytes(int warps, int group, int head_size, int received) {
+  const int bytes = (warps * group + received) * (4 * head_size + 8);
   return (bytes + kStageAlignment - 1) / kStageAlignment * kStageAlignment;
 }
 
@@ -73,7 +98,7 @@ DecodePlan PlanDecode(const PagedAttention& p, int capability, int multiprocesso
 // Of the current device.
 int ComputeCapability();
 
-// Of `partial_values`, `partial_sums`, and of where sequences' pages begin.
+// Of `partial_values`, `partial_sums`, and of where sequences' pages begin: all 0 where clusters join.
 struct DecodeWorkspace {
   int64_t rotated_query = 0, partial_values = 0, partial_sums = 0, starts = 0;
 };

@@ -1,42 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a warp of a decode over rows multiplies: queries, keys and values of one KV head as fragments (fragments.h). Device code: for .cu files.
+// What a warp of a decode over rows multiplies: keys and values of one KV head as fragments (fragments.h). Device code: for .cu files.
 #pragma once
 
-#include "pagefuse/ops/kernels/cuda/convert.h"
-#include "pagefuse/ops/kernels/cuda/paged_decode_softmax.h"
+#include "pagefuse/ops/kernels/cuda/paged_decode_queries.h"
 
 namespace pagefuse::cuda {
-
-template <DecodeFormat format, int size, bool is_exact>
-struct DecodeTraits {
-  static constexpr DecodeFormat kFormat = format;
-  static constexpr int kHeadSize = size;
-  static constexpr bool kExact = is_exact;
-  static constexpr bool kIsBfloat = format == DecodeFormat::kBfloat16;
-  static constexpr bool kIsCoded = format == DecodeFormat::kInt8 || format == DecodeFormat::kE4M3;
-  static constexpr int kBytes = kIsCoded ? 1 : 2;
-  static constexpr int kWarps = DecodeWarps(format, size, is_exact);
-  static constexpr int kThreads = (kWarps + (kWarps == 16 ? 4 : 1)) * kWarp;
-  static constexpr PageLayout Layout() { return {kBytes, size, 1}; }
-  static constexpr int kSteps = size / 16;
-  static constexpr int kParts = DecodeParts(format, is_exact);
-};
-
-template <class Traits>
-__device__ uint32_t PackPair(float a, float b) {
-  return Traits::kIsBfloat ? PackBfloats(a, b) : PackHalves(a, b);
-}
-// What a pair lacks of two floats, which become that.
-template <class Traits>
-__device__ void TakePair(uint32_t pair, float& a, float& b) {
-  const auto low = static_cast<uint16_t>(pair);
-  const auto high = static_cast<uint16_t>(pair >> 16);
-  if constexpr (Traits::kIsBfloat) {
-    a -= DecodeFloat<Bfloat16Format>(low), b -= DecodeFloat<Bfloat16Format>(high);
-  } else {
-    a -= DecodeFloat<Float16Format>(low), b -= DecodeFloat<Float16Format>(high);
-  }
-}
 
 template <class Traits>
 __device__ void Multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
@@ -46,85 +14,6 @@ __device__ void Multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uin
     ptx::MultiplyHalves(c, a, b0, b1);
   }
 }
-
-// Four elements of a query row as floats.
-__device__ inline void LoadFour(DataType type, const void* query, int64_t at, float (&x)[4]) {
-  if (type == DataType::kFloat) {
-    const float4 v = *reinterpret_cast<const float4*>(static_cast<const float*>(query) + at);
-    x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
-    return;
-  }
-  const uint2 v = *reinterpret_cast<const uint2*>(static_cast<const uint16_t*>(query) + at);
-  const uint32_t words[2] = {v.x, v.y};
-  for (int i = 0; i < 4; ++i) {
-    const auto code = static_cast<uint16_t>(words[i / 2] >> (16 * (i % 2)));
-    x[i] = type == DataType::kFloat16 ? DecodeFloat<Float16Format>(code)
-                                      : DecodeFloat<Bfloat16Format>(code);
-  }
-}
-
-// The queries of a KV head as B of its products, columns g; each part has products of its own.
-template <class Traits>
-struct QueryFragments {
-  static constexpr int kHeld = Traits::kParts > 1 ? 2 : 1;
-  uint32_t parts[kHeld][Traits::kSteps][2];
-  uint32_t third;    // in shared memory: of this lane, [steps] of 32 lanes
-  float factors[2];  // what products of heads 2t and 2t + 1 lack
-
-  // Of row `row` of [T, Hq]; zeros where it is negative.
-  __device__ void Load(const PagedAttention& p, int64_t row) {
-    const int t = LaneId() % 4;
-    const int64_t at = row * Traits::kHeadSize;
-    const auto load = [&](int step, float(&x)[4]) {
-      if (row < 0) {
-        x[0] = x[1] = x[2] = x[3] = 0;
-      } else {
-        LoadFour(p.compute_type, p.query, at + Traits::Layout().ScoreChannel(t, step), x);
-      }
-    };
-    int exponent = 0;
-    if constexpr (!Traits::kIsBfloat) exponent = ScaleFor(load);
-    const float scale = __uint_as_float(static_cast<uint32_t>(127 + exponent) << 23);
-    OfColumns(__uint_as_float(static_cast<uint32_t>(127 - exponent) << 23), factors);
-#pragma unroll
-    for (int s = 0; s < Traits::kSteps; ++s) {
-      float x[4];
-      load(s, x);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) x[i] *= scale;
-#pragma unroll
-      for (int pair = 0; pair < 2; ++pair) {
-        float a = x[2 * pair], b = x[2 * pair + 1];
-        parts[0][s][pair] = PackPair<Traits>(a, b);
-        if constexpr (Traits::kParts > 1) {
-          TakePair<Traits>(parts[0][s][pair], a, b);
-          parts[1][s][pair] = PackPair<Traits>(a, b);
-        }
-        if constexpr (Traits::kParts > 2) {
-          TakePair<Traits>(parts[1][s][pair], a, b);
-          ptx::StoreShared(ThirdAt(s) + 4 * pair, PackPair<Traits>(a, b));
-        }
-      }
-    }
-  }
-
-  __device__ uint32_t ThirdAt(int step) const { return third + step * kWarp * kThirdPartBytes; }
-
- private:
-  template <class Load>
-  static __device__ int ScaleFor(const Load& load) {
-    float largest = 0;
-#pragma unroll 1
-    for (int s = 0; s < Traits::kSteps; ++s) {
-      float x[4];
-      load(s, x);
-      for (int i = 0; i < 4; ++i) largest = fmaxf(largest, fabsf(x[i]));
-    }
-    largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 1));
-    largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 2));
-    return HalfExponent(largest);
-  }
-};
 
 // Codes of a word as B of one step, or as two registers of A.
 template <class Traits>
@@ -211,9 +100,8 @@ struct OutputFragments {
     Multiply<Traits>(tiles[tile], a, weights[0], weights[1]);
     if constexpr (Traits::kExact) Multiply<Traits>(tiles[tile], a, rest[0], rest[1]);
   }
-  // Adds weights times values of a page. Rows of keys that nobody sees may hold anything.
-  template <bool kPlain>
-  __device__ void AddPage(const StagedPage& page, PageMask mask, const uint32_t (&weights)[2],
+  // Adds weights times values of a page.
+  __device__ void AddPage(const StagedPage& page, const uint32_t (&weights)[2],
                           const uint32_t (&rest)[2]) {
     const int g = LaneId() / 4, t = LaneId() % 4;
 #pragma unroll
@@ -224,7 +112,6 @@ struct OutputFragments {
         const int key = 2 * t + k % 2 + k / 2 * 8;
         rows[k] = ptx::LoadShared<uint4>(page.values + span * page.span_bytes + key * kSpanBytes +
                                          (g ^ key % 8) * 16);
-        if (!kPlain && !mask.Has(key)) rows[k] = {0, 0, 0, 0};
       }
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
@@ -246,6 +133,7 @@ struct OutputFragments {
       }
     }
   }
+  // Two tiles of a lane are four channels that lie together.
   __device__ void Store(float* values, int group, float factor) const {
     const int g = LaneId() / 4, t = LaneId() % 4;
 #pragma unroll
@@ -253,12 +141,39 @@ struct OutputFragments {
       if (2 * t + j >= group) continue;
       float* row = values + (2 * t + j) * Traits::kHeadSize;
 #pragma unroll
-      for (int i = 0; i < kTiles; ++i) {
-        const float2 pair = {tiles[i][j] * factor, tiles[i][2 + j] * factor};
-        *reinterpret_cast<float2*>(row + Traits::Layout().ValueChannel(g, i, 0)) = pair;
+      for (int i = 0; i < kTiles; i += 2) {
+        float4 four = {tiles[i][j], tiles[i][2 + j], tiles[i + 1][j], tiles[i + 1][2 + j]};
+        if constexpr (Traits::kFormat == DecodeFormat::kE4M3) {
+          four.x *= factor, four.y *= factor, four.z *= factor, four.w *= factor;
+        }
+        *reinterpret_cast<float4*>(row + Traits::Layout().ValueChannel(g, i, 0)) = four;
       }
     }
   }
 };
+
+// Keys that nobody sees get no weight; their rows may hold anything, and become zeros in shared memory. For few pages.
+template <class Traits>
+__device__ void HideKeys(const StagedPage& page, PageMask mask, float (&scores)[2][2],
+                         float (&scales)[2]) {
+  const int g = LaneId() / 4;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    if (mask.Has(half * 8 + g)) continue;
+    scores[half][0] = scores[half][1] = -INFINITY;
+    scales[half] = 1;
+  }
+#pragma unroll 1
+  for (int key = 0; key < kPageTokens; ++key) {
+    if (mask.Has(key)) continue;
+#pragma unroll 1
+    for (int span = 0; span < Traits::Layout().spans(); ++span) {
+      const uint32_t at = page.values + span * page.span_bytes + key * kSpanBytes;
+      ptx::StoreShared(at + 4 * LaneId(), uint32_t{0});
+    }
+  }
+  ptx::FenceForProducts();  // before the next copy to that place
+  __syncwarp();
+}
 
 }  // namespace pagefuse::cuda

@@ -26,20 +26,17 @@ __device__ int SequenceOf(const AttentionBatch& batch, int token) {
   return low;
 }
 
-// The partial results of a row: of `ctas` CTAs, some without pages, and of the warps of its head in each.
+// The partial results of a row: of `ctas` CTAs, all with pages of its sequence, so many of its head in each.
 struct RowParts {
   int owner, first_cta, ctas;
   int head, group_head;  // among the CTA's KV heads, and in the group
-  int phases, group;
+  int of_cta, group;
 
-  __device__ int count() const { return ctas * phases; }
-  // The number of part i, or -1.
+  __device__ int count() const { return ctas * of_cta; }
   __device__ int Number(const DecodePlan& plan, const PageSchedule& schedule, int i) const {
-    const int cta = first_cta + i / phases;
-    if (schedule.First(cta) == schedule.First(cta + 1)) return -1;
-    const int warp = i % phases * plan.heads + head;
-    const int slot = schedule.SlotOf(owner, cta);
-    return (slot * plan.warps + warp) * group + group_head;
+    const int part = i % of_cta * plan.heads + head;
+    const int slot = schedule.SlotOf(owner, first_cta + i / of_cta);
+    return (slot * plan.parts() + part) * group + group_head;
   }
 };
 
@@ -54,7 +51,7 @@ __device__ RowParts PartsOf(const PagedAttention& p, const DecodePlan& plan,
   parts.owner = kv_head / plan.heads * schedule.sequences + b;
   parts.head = kv_head % plan.heads;
   parts.group_head = head % group;
-  parts.phases = plan.phases;
+  parts.of_cta = plan.parts_of_head();
   parts.group = group;
   const int begin = schedule.FirstEntryOf(parts.owner), end = schedule.EndOf(parts.owner);
   if (begin == end) return parts;
@@ -80,12 +77,12 @@ __device__ void JoinParts(const PagedAttention& p, const DecodePlan& plan,
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int count = parts.count();
   auto* shared = reinterpret_cast<int4*>(join_shared);  // number or -1, reference, sum
-  float* values = reinterpret_cast<float*>(shared + plan.ctas * plan.phases);
+  float* values = reinterpret_cast<float*>(shared + plan.ctas * plan.parts_of_head());
   for (int i = static_cast<int>(threadIdx.x); i < count; i += kWarps * kWarp) {
     const int number = parts.Number(plan, schedule, i);
-    float2 sums = {-INFINITY, 0};
-    if (number >= 0) sums = reinterpret_cast<const float2*>(p.partial_sums)[number];
-    shared[i] = {number, __float_as_int(sums.x), __float_as_int(sums.y), 0};
+    const float2 sums = reinterpret_cast<const float2*>(p.partial_sums)[number];
+    const bool any = sums.y != 0;  // a warp may have had no page
+    shared[i] = {any ? number : -1, __float_as_int(sums.x), __float_as_int(sums.y), 0};
   }
   __syncthreads();
   float max = -INFINITY;
@@ -140,10 +137,9 @@ template <int kFours, int kWarps>
 __global__ void __launch_bounds__(kWarps* kWarp, kJoinWarpsAtOnce / kWarps)
     DecodeJoinKernel(const __grid_constant__ PagedAttention p,
                      const __grid_constant__ DecodePlan plan, const int32_t* starts) {
-  ptx::WaitForKernelBefore();
   ptx::LetNextKernelBegin();
-  const PageSchedule schedule = {starts, static_cast<int>(p.batch.num_sequences), plan.chunks,
-                                 plan.ctas};
+  ptx::WaitForKernelBefore();
+  const auto schedule = PageSchedule::Of(starts, plan.listed, plan.chunks, plan.ctas, plan.phases);
   const RowParts parts = PartsOf(p, plan, schedule, static_cast<int>(blockIdx.x));
   JoinParts<kFours, kWarps>(p, plan, schedule, parts);
 }
@@ -152,8 +148,9 @@ template <int kWarps>
 Error LaunchJoinOf(const PagedAttention& p, const DecodePlan& plan, const int32_t* starts,
                    Stream stream) {
   const auto rows = static_cast<unsigned>(p.batch.num_tokens * p.batch.num_heads);
-  const LaunchShape shape = {dim3(rows), dim3(kWarps * kWarp),
-                             JoinBytes(p.batch.head_size, plan.ctas * plan.phases, kWarps)};
+  const LaunchShape shape = {
+      dim3(rows), dim3(kWarps * kWarp),
+      JoinBytes(p.batch.head_size, plan.ctas * plan.parts_of_head(), kWarps)};
   const auto kernel =
       p.batch.head_size <= 128 ? DecodeJoinKernel<1, kWarps> : DecodeJoinKernel<2, kWarps>;
   return Launch(kernel, shape, stream, p, plan, starts);

@@ -17,11 +17,12 @@ struct StageBarriers {
 
   __device__ uint32_t full(int stage) const { return base + 16 * stage; }
   __device__ uint32_t empty(int stage) const { return base + 16 * stage + 8; }
+  // A stage a thread; a CTA has more threads.
   __device__ void Init(int stages, int readers) const {
-    for (int s = 0; s < stages; ++s) {
-      ptx::InitBarrier(full(s), 1);
-      ptx::InitBarrier(empty(s), readers);
-    }
+    const auto stage = static_cast<int>(threadIdx.x);
+    if (stage >= stages) return;
+    ptx::InitBarrier(full(stage), 1);
+    ptx::InitBarrier(empty(stage), readers);
     ptx::FenceBarriers();
   }
 };
@@ -29,76 +30,142 @@ struct StageBarriers {
 struct KeySpan {
   int begin, end;  // empty if end <= begin
 
-  __device__ int first_page() const { return begin / kPageTokens; }
+  __device__ int first_page() const {
+    return static_cast<int>(static_cast<uint32_t>(begin) / kPageTokens);
+  }
 };
 struct SequenceTable {
   KeySpan* keys;    // [sequences]
   int32_t* starts;  // [sequences + 1]
 
   __device__ static SequenceTable Of(uint8_t* shared, int sequences) {
-    auto* keys = reinterpret_cast<KeySpan*>(shared + 16 * kDecodeStages);
+    auto* keys = reinterpret_cast<KeySpan*>(shared + kSequenceTable);
     return {keys, reinterpret_cast<int32_t*>(keys + sequences)};
   }
 };
 
 // Fills the table. For all threads of the CTA.
-__device__ inline void CountPages(const AttentionBatch& batch, SequenceTable table) {
+__device__ inline void CountPages(const AttentionBatch& batch, int sequences, SequenceTable table) {
   int32_t* starts = table.starts;
-  const int count = static_cast<int>(batch.num_sequences);
-  for (int b = static_cast<int>(threadIdx.x); b < count; b += static_cast<int>(blockDim.x)) {
+#pragma unroll 1
+  for (int b = static_cast<int>(threadIdx.x); b < sequences; b += static_cast<int>(blockDim.x)) {
     const KeyInterval keys = KeysOfToken(batch, b);
     table.keys[b] = {static_cast<int>(keys.begin), static_cast<int>(keys.end)};
     starts[b + 1] = PagesOf(keys, kPageTokens).count;
   }
   if (threadIdx.x == 0) starts[0] = 0;
   __syncthreads();
+  if (sequences == 1) return;
   if (threadIdx.x < kWarp) {
     int before = 0;
-    for (int first = 0; first < count; first += kWarp) {
+#pragma unroll 1
+    for (int first = 0; first < sequences; first += kWarp) {
       const int b = first + LaneId();
-      int sum = b < count ? starts[b + 1] : 0;
+      int sum = b < sequences ? starts[b + 1] : 0;
+#pragma unroll 1
       for (int distance = 1; distance < kWarp; distance *= 2) {
         const int other = __shfl_up_sync(kAllLanes, sum, distance);
         if (LaneId() >= distance) sum += other;
       }
-      if (b < count) starts[b + 1] = before + sum;
+      if (b < sequences) starts[b + 1] = before + sum;
       before += __shfl_sync(kAllLanes, sum, kWarp - 1);
     }
   }
   __syncthreads();
 }
 
+// The pages of a CTA: `count` entries from `first` on of a list of all sequences and chunks, or of one of a single sequence and chunk.
+struct CtaPages {
+  bool is_single = false;
+  int cta = 0;
+  int first = 0, count = 0;
+  // Of a single sequence.
+  int sequence = 0, chunk = 0;
+  KeySpan span = {};
+  // Of all.
+  PageSchedule schedule;
+  const KeySpan* keys = nullptr;
+};
+
+// Brings near what is read for the list of all pages, while the kernel before may still write it.
+__device__ inline void FetchLists(const AttentionBatch& batch, const DecodePlan& plan) {
+  constexpr int kOfLine = 32;  // numbers
+  const int i = static_cast<int>(threadIdx.x) * kOfLine;
+  if (plan.cluster > 0 || i >= plan.listed) return;
+  ptx::FetchLine(batch.seq_lens + i);
+  if (batch.query_start_loc != nullptr) ptx::FetchLine(batch.query_start_loc + i);
+}
+
+// Pages of the sequence and chunk that the cluster has: those of grids [chunks, sequences, CTAs of a cluster].
+__device__ inline CtaPages ListOwnPages(const AttentionBatch& batch, const DecodePlan& plan) {
+  CtaPages pages;
+  pages.is_single = true;
+  pages.cta = static_cast<int>(blockIdx.x);
+  pages.sequence = static_cast<int>(blockIdx.y);
+  pages.chunk = static_cast<int>(blockIdx.z);
+  const KeyInterval keys = KeysOfToken(batch, pages.sequence);
+  pages.span = {static_cast<int>(keys.begin), static_cast<int>(keys.end)};
+  const int count = PagesOf(keys, kPageTokens).count;
+  pages.first = (count * pages.cta) >> plan.cluster_log2;
+  pages.count = ((count * (pages.cta + 1)) >> plan.cluster_log2) - pages.first;
+  return pages;
+}
+
+// Pages of all sequences and chunks; where sequences' pages begin goes to `starts_out` too. For all threads of the CTA.
+__device__ inline CtaPages ListAllPages(const AttentionBatch& batch, const DecodePlan& plan,
+                                        uint8_t* shared, int32_t* starts_out) {
+  const SequenceTable table = SequenceTable::Of(shared, plan.listed);
+  CountPages(batch, plan.listed, table);
+  if (blockIdx.x == 0) {
+    for (auto b = static_cast<int>(threadIdx.x); b <= plan.listed;
+         b += static_cast<int>(blockDim.x)) {
+      starts_out[b] = table.starts[b];
+    }
+  }
+  CtaPages pages;
+  pages.cta = static_cast<int>(blockIdx.x);
+  pages.schedule = PageSchedule::Of(table.starts, plan.listed, plan.chunks, plan.ctas, plan.phases);
+  pages.keys = table.keys;
+  if (pages.cta < pages.schedule.ctas) {
+    pages.first = pages.schedule.First(pages.cta);
+    pages.count = pages.schedule.First(pages.cta + 1) - pages.first;
+  }
+  return pages;
+}
+
 // The block of an entry of the list, and its chunk of heads.
 struct ListedPage {
   int block = 0, chunk = 0;
 };
-__device__ inline ListedPage FindPage(const AttentionBatch& batch, const PageSchedule& schedule,
-                                      const KeySpan* keys, int entry) {
-  const int owner = schedule.OwnerOf(entry);
-  const int chunk = schedule.chunks == 1 ? 0 : owner / schedule.sequences;
-  const int b = owner - chunk * schedule.sequences;
-  const int page = keys[b].first_page() + entry - schedule.FirstEntryOf(owner);
-  const int block = batch.block_table[b * batch.table_columns + page];
-  const bool exists = block >= 0 && block < batch.num_blocks;  // the host checked
-  return {exists ? block : 0, chunk};
+__device__ inline ListedPage FindPage(const AttentionBatch& batch, const CtaPages& pages,
+                                      int entry) {
+  int b = pages.sequence, chunk = pages.chunk;
+  int page = pages.span.first_page() + entry;
+  if (!pages.is_single) {
+    const PageSchedule::Place place = pages.schedule.PlaceOf(entry);
+    b = place.sequence, chunk = place.chunk;
+    page = pages.keys[b].first_page() + entry - place.first;
+  }
+  const int block = batch.block_table[b * static_cast<int>(batch.table_columns) + page];
+  const bool exists = static_cast<uint32_t>(block) < static_cast<uint32_t>(batch.num_blocks);
+  return {exists ? block : 0, chunk};  // the host checked
 }
 
 // What one warp does: for each of the CTA's pages `copy(page, stage)`, by one lane, as soon as the stage is empty.
 template <class Copy>
-__device__ void LoadPages(const AttentionBatch& batch, const PageSchedule& schedule,
-                          const KeySpan* keys, int stages, StageBarriers barriers, Copy copy) {
-  const int cta = static_cast<int>(blockIdx.x);
-  const int first = schedule.First(cta);
-  const int count = schedule.First(cta + 1) - first;
+__device__ void LoadPages(const AttentionBatch& batch, const CtaPages& pages, int stages,
+                          StageBarriers barriers, Copy copy) {
+  const int first = pages.first, count = pages.count;
   ListedPage listed, following;
-  if (LaneId() < count) following = FindPage(batch, schedule, keys, first + LaneId());
+  if (LaneId() < count) following = FindPage(batch, pages, first + LaneId());
   int stage = 0;
   uint32_t parity = 1;  // nobody has to empty a stage that was never filled
+#pragma unroll 1
   for (int i = 0; i < count; ++i) {
     if (i % kWarp == 0) {
       listed = following;
       const int next = i + kWarp + LaneId();
-      if (next < count) following = FindPage(batch, schedule, keys, first + next);
+      if (next < count) following = FindPage(batch, pages, first + next);
     }
     const ListedPage page = {__shfl_sync(kAllLanes, listed.block, i % kWarp),
                              __shfl_sync(kAllLanes, listed.chunk, i % kWarp)};
@@ -113,22 +180,25 @@ __device__ void LoadPages(const AttentionBatch& batch, const PageSchedule& sched
 
 // A part of a CTA's pages with one sequence and chunk.
 struct Piece {
-  int owner, b, chunk;
+  int slot, b, chunk;
   int end;  // among the CTA's pages
   int keys_begin,
       keys_end;  // that the sequence's token sees, from the CTA's first page on as if all its pages were the sequence's
 };
-__device__ inline Piece PieceAt(const PageSchedule& schedule, const KeySpan* spans, int begin) {
-  const int cta = static_cast<int>(blockIdx.x);
-  const int first = schedule.First(cta);
-  Piece piece;
-  piece.owner = schedule.OwnerOf(first + begin);
-  piece.chunk = schedule.chunks == 1 ? 0 : piece.owner / schedule.sequences;
-  piece.b = piece.owner - piece.chunk * schedule.sequences;
-  piece.end = min(schedule.First(cta + 1), schedule.EndOf(piece.owner)) - first;
-  const KeySpan keys = spans[piece.b];
-  // The sequence's page that the CTA's first one would be.
-  const int page = keys.first_page() + first - schedule.FirstEntryOf(piece.owner);
+__device__ inline Piece PieceAt(const CtaPages& pages, int begin) {
+  Piece piece = {0, pages.sequence, pages.chunk, pages.count, 0, 0};
+  KeySpan keys = pages.span;
+  int page = pages.first;  // of the sequence: what the CTA's first one would be
+  if (!pages.is_single) {
+    const PageSchedule& schedule = pages.schedule;
+    const PageSchedule::Place place = schedule.PlaceOf(pages.first + begin);
+    piece.b = place.sequence, piece.chunk = place.chunk;
+    piece.slot = schedule.SlotOf(place.chunk * schedule.sequences + place.sequence, pages.cta);
+    piece.end = min(pages.count, place.end - pages.first);
+    keys = pages.keys[piece.b];
+    page -= place.first;
+  }
+  page += keys.first_page();
   piece.keys_begin = keys.begin - page * kPageTokens;
   piece.keys_end = keys.end - page * kPageTokens;
   return piece;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <bit>
+#include <limits>
 
 #include "pagefuse/ops/kernels/cuda/paged_decode.h"
 
@@ -45,6 +47,9 @@ DecodeFormat FormatOf(const PagedAttention& p) {
   }
 }
 
+// Of a power of two.
+int Log2(int power) { return std::countr_zero(static_cast<unsigned>(power)); }
+
 bool IsAligned(const void* data, int64_t stride) {
   return reinterpret_cast<uintptr_t>(data) % 16 == 0 && stride % 16 == 0;
 }
@@ -60,21 +65,50 @@ bool TakesRows(const CacheRows& rows, int64_t row_bytes, int64_t heads) {
 }
 
 bool TakesBatch(const AttentionBatch& batch) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   return batch.block_size == kPageTokens && batch.group() <= kDecodeGroup &&
          batch.num_sequences <= kDecodeSequences && batch.num_ranges == 0 &&
-         batch.qq_bias == nullptr && batch.alibi_slopes == nullptr && batch.num_blocks > 0;
+         batch.qq_bias == nullptr && batch.alibi_slopes == nullptr && batch.num_blocks > 0 &&
+         // Kernels count in 32 bits.
+         batch.num_blocks <= kMost && batch.num_sequences * batch.table_columns <= kMost;
 }
 
-// As many stages as there is room for, in whole phases; none if there is no room for two.
+// How many KV heads a CTA takes and how many CTAs share a sequence and a chunk of them; 0: as many heads as it has warps for, any sequences.
+struct Sharing {
+  int heads = 0, cluster = 0;
+};
+
+// Pages that the token of a sequence sees at most.
+int64_t MostPages(const AttentionBatch& batch) {
+  const int64_t window = batch.rules.sliding_window;
+  if (window == 0) return batch.table_columns;
+  return std::min(batch.table_columns, window / kPageTokens + 2);
+}
+// The same of a CTA of a cluster.
+int64_t MostPagesOf(const AttentionBatch& batch, int cluster) {
+  return (MostPages(batch) + cluster - 1) / cluster;
+}
+
+// As many stages as there is room for and use, in whole phases; none if there is no room for two.
 bool PlaceStages(const AttentionBatch& batch, int room, DecodePlan& plan) {
-  const int header = DecodeHeaderBytes(static_cast<int>(batch.num_sequences)) + plan.query_bytes;
-  int rounds = (room - header) / (plan.phases * plan.stage_bytes);
-  rounds = std::min(rounds, kDecodeStages / plan.phases);
+  plan.queries_at = DecodeHeaderBytes(plan.listed);
+  plan.results_at = plan.queries_at + plan.query_bytes;
+  plan.stages_at = plan.results_at + plan.result_bytes;
+  const int before = plan.stages_at;
+  const int round_bytes = plan.phases * plan.stage_bytes;
+  int rounds = std::min((room - before) / round_bytes, kDecodeStages / plan.phases);
+  plan.shared_bytes = kDecodeShared;
+  if (plan.cluster > 0) {
+    const int64_t pages = MostPagesOf(batch, plan.cluster);
+    const int64_t used = std::max<int64_t>((pages + plan.phases - 1) / plan.phases, 2);
+    rounds = static_cast<int>(std::min<int64_t>(rounds, used));
+    plan.shared_bytes = kDecodeShared - room + before + rounds * round_bytes;
+  }
   plan.stages = rounds * plan.phases;
   return rounds >= 2;
 }
 
-bool CutRows(const PagedAttention& p, DecodePlan& plan) {
+bool CutRows(const PagedAttention& p, Sharing sharing, DecodePlan& plan) {
   const AttentionBatch& batch = p.batch;
   const int bytes = ElementBytes(plan.format);
   const int heads = static_cast<int>(batch.num_kv_heads);
@@ -87,10 +121,22 @@ bool CutRows(const PagedAttention& p, DecodePlan& plan) {
     const int steps = static_cast<int>(batch.head_size) / 16;
     plan.query_bytes = plan.warps * steps * 32 * kThirdPartBytes;
   }
-  plan.heads = plan.warps;
+  plan.heads = sharing.heads > 0 ? std::min(sharing.heads, plan.warps) : plan.warps;
   while (heads % plan.heads != 0) plan.heads /= 2;
+  plan.heads_log2 = Log2(plan.heads);
   plan.chunks = heads / plan.heads;
   plan.phases = plan.warps / plan.heads;
+  plan.group = static_cast<int>(batch.group());
+  plan.cluster = sharing.cluster;
+  plan.cluster_log2 = Log2(std::max(plan.cluster, 1));
+  if (plan.cluster > 0) {
+    plan.received_rows = (plan.heads * plan.group + plan.cluster - 1) / plan.cluster;
+  }
+  plan.listed = sharing.cluster > 0 ? 1 : static_cast<int>(batch.num_sequences);
+  if (plan.phases > 1 || plan.cluster > 0) {
+    plan.result_bytes = DecodeResultBytes(plan.warps, plan.group, static_cast<int>(batch.head_size),
+                                          plan.received_rows * plan.cluster);
+  }
   const PageLayout layout = {bytes, static_cast<int>(batch.head_size), plan.heads};
   const int scales = p.keys.scales != nullptr ? 2 * kPageTokens * heads * 4 : 0;
   plan.stage_bytes =
@@ -113,8 +159,11 @@ bool CutSlots(const PagedAttention& p, DecodePlan& plan) {
   if (p.slot.key_bits == 8 && slot % 4 != 0) return false;  // keys are read by words
   plan.warps = DecodeWarps(plan.format, 128, plan.exact);
   plan.heads = heads;
+  plan.heads_log2 = Log2(heads);
   plan.chunks = 1;
+  plan.group = static_cast<int>(batch.group());
   plan.phases = plan.warps / heads;
+  plan.listed = static_cast<int>(batch.num_sequences);
   plan.stage_bytes = kPageTokens * heads * slot;
   plan.query_bytes = (static_cast<int>(batch.num_heads) * (2 * 128 + 4) + 127) / 128 * 128;
   // Around the table there may be no room for one stage more.
@@ -123,16 +172,52 @@ bool CutSlots(const PagedAttention& p, DecodePlan& plan) {
   return PlaceStages(batch, kDecodeShared - table - lost - kStageAlignment, plan);
 }
 
+DecodePlan Cut(const PagedAttention& p, DecodeFormat format, Sharing sharing) {
+  DecodePlan plan;
+  plan.format = format;
+  plan.exact = p.compute_type == DataType::kFloat;
+  const bool fits =
+      format == DecodeFormat::kTurboQuant ? CutSlots(p, plan) : CutRows(p, sharing, plan);
+  return fits ? plan : DecodePlan{};
+}
+
+// Clusters for few and short sequences: all CTAs run at once, and none has more than kMostBytes to read. Of the chunks with which that is so the
+// smallest are taken, which give the most CTAs.
+DecodePlan CutForClusters(const PagedAttention& p, DecodeFormat format, int multiprocessors) {
+  constexpr int64_t kMostBytes = 128 << 10;
+  constexpr int kMostHeads = 8;  // of a CTA
+  const AttentionBatch& batch = p.batch;
+  // Multiprocessors that hold whole clusters.
+  const int64_t most_ctas = multiprocessors / kDecodeCluster * kDecodeCluster;
+  for (int heads = 1; heads <= kMostHeads; heads *= 2) {
+    DecodePlan plan = Cut(p, format, {heads, 1});
+    const int64_t shares = batch.num_sequences * plan.chunks;
+    if (plan.cluster == 0 || shares > most_ctas) continue;
+    int cluster = 1;
+    while (cluster < kDecodeCluster && shares * cluster * 2 <= most_ctas) cluster *= 2;
+    if (MostPagesOf(batch, cluster) * plan.stage_bytes > kMostBytes) return {};
+    plan = Cut(p, format, {heads, cluster});
+    plan.ctas = static_cast<int>(shares * cluster);
+    return plan;
+  }
+  return {};
+}
+
 }  // namespace
 
 DecodePlan PlanDecode(const PagedAttention& p, int capability, int multiprocessors) {
-  DecodePlan plan;
-  if (capability < 90 || !TakesBatch(p.batch) || !IsAligned(p.query, 0)) return {};
-  plan.format = FormatOf(p);
-  plan.exact = p.compute_type == DataType::kFloat;
+  if (capability < 90 || !TakesBatch(p.batch) || !IsAligned(p.query, 0) ||
+      !IsAligned(p.output, 0)) {
+    return {};
+  }
+  const DecodeFormat format = FormatOf(p);
+  if (format == DecodeFormat::kNone) return {};
+  if (format != DecodeFormat::kTurboQuant) {
+    const DecodePlan plan = CutForClusters(p, format, multiprocessors);
+    if (plan.cluster > 0) return plan;
+  }
+  DecodePlan plan = Cut(p, format, {});
   if (plan.format == DecodeFormat::kNone) return {};
-  const bool fits = plan.format == DecodeFormat::kTurboQuant ? CutSlots(p, plan) : CutRows(p, plan);
-  if (!fits) return {};
   constexpr int64_t kMostPages = int64_t{1} << 22;
   const int64_t pages = p.batch.num_sequences * p.batch.table_columns * plan.chunks;
   if (pages > kMostPages) return {};
@@ -142,6 +227,7 @@ DecodePlan PlanDecode(const PagedAttention& p, int capability, int multiprocesso
 
 DecodeWorkspace DecodeWorkspaceOf(const PagedAttention& p, const DecodePlan& plan) {
   DecodeWorkspace work;
+  if (plan.cluster > 0) return work;
   work.partial_values = plan.partials(p.batch) * p.batch.head_size;
   work.partial_sums = plan.partials(p.batch) * 2;
   work.starts = p.batch.num_sequences + 1;

@@ -85,6 +85,52 @@ __device__ inline float InverseRoot(float x) {
   return result;
 }
 
+// --- clusters: blocks that run at the same time and read each other's shared memory ---
+
+// Where another block of the cluster has what this one has at `address`. It must not have ended when it is read.
+__device__ inline uint32_t AddressOfBlock(uint32_t address, int block) {
+  uint32_t result;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(result) : "r"(address), "r"(block));
+  return result;
+}
+// Sends numbers to a block's shared memory, and their bytes to its barrier, which shows when they are there.
+__device__ inline void SendPair(uint32_t to, float2 v, uint32_t barrier) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 "
+      "[%0], {%1, %2}, [%3];" ::"r"(to),
+      "f"(v.x), "f"(v.y), "r"(barrier)
+      : "memory");
+}
+__device__ inline void SendFour(uint32_t to, float4 v, uint32_t barrier) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 "
+      "[%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
+      "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(barrier)
+      : "memory");
+}
+// WaitForCluster of cluster.h in two steps. Arriving shows the others nothing but barriers that were made and fenced. Threads that ended count as
+// arrived.
+__device__ inline void ArriveAtCluster() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+__device__ inline void AwaitCluster() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+// WaitBarrier for what other blocks sent.
+__device__ inline void AwaitSent(uint32_t barrier, uint32_t parity) {
+  asm volatile(
+      "{\n.reg .pred p;\n"
+      "W: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], %1;\n"
+      "@p bra.uni E;\nbra.uni W;\nE:\n}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+// A line goes to the second cache, which all multiprocessors share: its bytes may be written before they are read.
+__device__ inline void FetchLine(const void* address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+}
+
 // Plain loads, which the compiler may move, though not across waits for barriers.
 template <typename T>
 __device__ T LoadShared(uint32_t address) {

@@ -5,8 +5,10 @@
 
 #include <cuda.h>
 
+#include "pagefuse/ops/kernels/cuda/cluster.h"
 #include "pagefuse/ops/kernels/cuda/paged_decode_fragments.h"
 #include "pagefuse/ops/kernels/cuda/paged_decode_map.h"
+#include "pagefuse/ops/kernels/cuda/paged_decode_results.h"
 
 namespace pagefuse::cuda {
 
@@ -14,9 +16,10 @@ namespace pagefuse::cuda {
 struct DecodeFactors {
   float score, value, softcap;
 
+  template <class Traits>
   __device__ static DecodeFactors Of(const PagedAttention& p) {
     DecodeFactors factors = {p.batch.scale, 1, p.batch.rules.softcap};
-    if (p.mode == KvQuantMode::kFp8PerTensor) {
+    if (Traits::kFormat == DecodeFormat::kE4M3 && p.mode == KvQuantMode::kFp8PerTensor) {
       factors.score *= *p.k_scale;
       factors.value = *p.v_scale;
     }
@@ -24,8 +27,8 @@ struct DecodeFactors {
   }
 };
 
-// One page: scores, weights, values. kPlain: all its keys are seen, and scores have no cap.
-template <class Traits, bool kPlain>
+// One page: scores, weights, values.
+template <class Traits>
 __device__ void AttendPage(const QueryFragments<Traits>& query, const StagedPage& page,
                            PageMask mask, const DecodeFactors& factors, DecodeSoftmax& softmax,
                            OutputFragments<Traits>& output) {
@@ -44,16 +47,13 @@ __device__ void AttendPage(const QueryFragments<Traits>& query, const StagedPage
       key_scale = ptx::LoadShared<float>(page.key_scales + at);
       scales[half] = fmaxf(ptx::LoadShared<float>(page.value_scales + at), kLeastScale);
     }
-    const bool seen = kPlain || mask.Has(half * 8 + g);
-    if (!seen) scales[half] = 1;
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       scores[half][j] *= row_scales ? key_scale * query.factors[j] : query.factors[j];
-      if constexpr (!kPlain) {
-        scores[half][j] = seen ? CapInLog2(scores[half][j], factors.softcap) : -INFINITY;
-      }
     }
   }
+  if (factors.softcap > 0) CapInLog2(scores, factors.softcap);
+  if (!mask.all()) HideKeys<Traits>(page, mask, scores, scales);
   float weights[2][2], weighed[2][2], keep[2];
   if (softmax.Weigh(scores, scales, weights, weighed, keep)) output.Scale(keep);
   uint32_t pairs[2], rest[2] = {};
@@ -67,59 +67,53 @@ __device__ void AttendPage(const QueryFragments<Traits>& query, const StagedPage
       rest[half] = ptx::Transpose(PackPair<Traits>(w[0], w[1]));
     }
   }
-  output.template AddPage<kPlain>(page, mask, pairs, rest);
+  output.AddPage(page, pairs, rest);
 }
 
 // What a warp of the CTA computes: one head of the pages of its phase.
 template <class Traits>
-__device__ void AttendPages(const PagedAttention& p, const DecodePlan& plan,
-                            const PageSchedule& schedule, const KeySpan* keys, uint32_t queries,
-                            StageBarriers barriers) {
-  const uint32_t stages = queries + plan.query_bytes;
+__device__ void AttendPages(const PagedAttention& p, const DecodePlan& plan, const CtaPages& pages,
+                            uint32_t shared, const CtaResults& results, StageBarriers barriers) {
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int head = warp % plan.heads, phase = warp / plan.heads;
-  const int group = static_cast<int>(p.batch.group());
-  const auto kv_heads = static_cast<uint32_t>(p.batch.num_kv_heads);
+  const int head = warp & (plan.heads - 1), phase = warp >> plan.heads_log2;
   const PageLayout layout = {Traits::kBytes, Traits::kHeadSize, plan.heads};
-  const int cta = static_cast<int>(blockIdx.x);
-  const int count = schedule.First(cta + 1) - schedule.First(cta);
-  const DecodeFactors factors = DecodeFactors::Of(p);
+  const DecodeFactors factors = DecodeFactors::Of<Traits>(p);
   StageReader reader = {barriers, plan.stages, plan.phases, phase};
   int next = phase;
-  for (int begin = 0; begin < count;) {
-    const Piece piece = PieceAt(schedule, keys, begin);
+#pragma unroll 1
+  for (int begin = 0; begin < pages.count;) {
+    const Piece piece = PieceAt(pages, begin);
     const int kv_head = piece.chunk * plan.heads + head;
     const int g = LaneId() / 4;
     QueryFragments<Traits> query;
-    query.third = queries + (warp * Traits::kSteps * kWarp + LaneId()) * kThirdPartBytes;
-    const int64_t row = p.batch.first_token(piece.b) * p.batch.num_heads + kv_head * group + g;
-    query.Load(p, g < group ? row : -1);
+    query.third =
+        shared + plan.queries_at + (warp * Traits::kSteps * kWarp + LaneId()) * kThirdPartBytes;
+    const int row = FirstRow(p.batch, piece.b) + kv_head * plan.group + g;
+    query.Load(p, g < plan.group ? row : -1);
     for (float& factor : query.factors) factor *= factors.score * kLog2E;
     DecodeSoftmax softmax;
     OutputFragments<Traits> output;
     output.Clear();
+#pragma unroll 1
     for (; next < piece.end; next += plan.phases) {
       reader.Wait();
-      StagedPage page;
-      const uint32_t base = stages + reader.stage * plan.stage_bytes;
+      StagedPage page = {};
+      const uint32_t base = shared + plan.stages_at + reader.stage * plan.stage_bytes;
       page.keys = base + head * layout.head_bytes();
       page.values = page.keys + layout.bytes();
       page.span_bytes = layout.span_bytes();
-      page.scale_row_bytes = 4 * kv_heads;
-      page.key_scales = p.keys.scales == nullptr ? 0 : base + 2 * layout.bytes() + 4 * kv_head;
-      page.value_scales = page.key_scales + kPageTokens * page.scale_row_bytes;
-      const PageMask mask = PageMask::Of(piece, next);
-      if (factors.softcap <= 0 && mask.all()) {
-        AttendPage<Traits, true>(query, page, mask, factors, softmax, output);
-      } else {
-        AttendPage<Traits, false>(query, page, mask, factors, softmax, output);
+      if (Traits::kIsCoded && p.keys.scales != nullptr) {
+        page.scale_row_bytes = 4 * static_cast<uint32_t>(p.batch.num_kv_heads);
+        page.key_scales = base + 2 * layout.bytes() + 4 * kv_head;
+        page.value_scales = page.key_scales + kPageTokens * page.scale_row_bytes;
       }
+      AttendPage<Traits>(query, page, PageMask::Of(piece, next), factors, softmax, output);
       reader.Release();
     }
     softmax.Join();
-    const PartialResult to = PartialOf(p, plan, schedule.SlotOf(piece.owner, cta), warp);
-    StoreSums(to, softmax, group);
-    output.Store(to.values, group, factors.value);
+    LeaveResult<Traits::kWarps, Traits::kHeadSize>(
+        p, plan, results, piece, begin, softmax,
+        [&](float* to) { output.Store(to, plan.group, factors.value); });
     begin = piece.end;
   }
 }
@@ -132,34 +126,33 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
                       const __grid_constant__ CUtensorMap values, int32_t* starts_out) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   extern __shared__ __align__(1024) uint8_t decode_shared[];
-  ptx::WaitForKernelBefore();
-  ptx::LetNextKernelBegin();
-  const int sequences = static_cast<int>(p.batch.num_sequences);
   const uint32_t base = ptx::SharedAddress(decode_shared);
   const StageBarriers barriers = {base};
-  if (threadIdx.x == 0) barriers.Init(plan.stages, plan.heads);
-  const SequenceTable table = SequenceTable::Of(decode_shared, sequences);
-  CountPages(p.batch, table);
-  if (blockIdx.x == 0) {
-    for (int b = static_cast<int>(threadIdx.x); b <= sequences; b += Traits::kThreads) {
-      starts_out[b] = table.starts[b];
-    }
-  }
-  const PageSchedule schedule = {table.starts, sequences, plan.chunks, plan.ctas};
-  if (schedule.total() == 0) return;
-  const uint32_t queries = base + DecodeHeaderBytes(sequences);
-  const uint32_t stages = queries + plan.query_bytes;
+  const auto results =
+      CtaResults::Of(decode_shared + plan.results_at, Traits::kWarps, Traits::kHeadSize, plan);
+  barriers.Init(plan.stages, plan.heads);
+  if (plan.cluster > 0) MeetCluster<Traits::kHeadSize>(plan, base + kReceivedBarrier);
+  if (threadIdx.x == 0) ptx::FetchTensorMap(&keys), ptx::FetchTensorMap(&values);
+  FetchLists(p.batch, plan);
+  __syncthreads();
+  ptx::LetNextKernelBegin();
+  ptx::WaitForKernelBefore();
+  const CtaPages pages = plan.cluster > 0 ? ListOwnPages(p.batch, plan)
+                                          : ListAllPages(p.batch, plan, decode_shared, starts_out);
   if (static_cast<int>(threadIdx.x) < Traits::kWarps * kWarp) {
-    if constexpr (Traits::kWarps == 16) ptx::MoveRegisters<true>();
-    AttendPages<Traits>(p, plan, schedule, table.keys, queries, barriers);
+    AttendPages<Traits>(p, plan, pages, base, results, barriers);
+    if (plan.cluster > 0) {
+      JoinCluster<Traits::kWarps, Traits::kHeadSize>(p, plan, pages, results,
+                                                     base + kReceivedBarrier);
+    }
     return;
   }
-  if constexpr (Traits::kWarps == 16) ptx::MoveRegisters<false>();
-  if (static_cast<int>(threadIdx.x) >= (Traits::kWarps + 1) * kWarp) return;
+  const uint32_t stages = base + plan.stages_at;
   const PageLayout layout = {Traits::kBytes, Traits::kHeadSize, plan.heads};
-  const int scale_bytes =
-      p.keys.scales == nullptr ? 0 : 4 * kPageTokens * static_cast<int>(p.batch.num_kv_heads);
-  LoadPages(p.batch, schedule, table.keys, plan.stages, barriers, [&](ListedPage page, int stage) {
+  const int scale_bytes = !Traits::kIsCoded || p.keys.scales == nullptr
+                              ? 0
+                              : 4 * kPageTokens * static_cast<int>(p.batch.num_kv_heads);
+  LoadPages(p.batch, pages, plan.stages, barriers, [&](ListedPage page, int stage) {
     const uint32_t to = stages + stage * plan.stage_bytes;
     const uint32_t full = barriers.full(stage);
     ptx::ArriveAndExpect(full, 2 * (layout.bytes() + scale_bytes));
@@ -187,9 +180,14 @@ Error LaunchDecodeOf(const PagedAttention& p, const DecodePlan& plan, int32_t* s
   if (const Error error = cudaFuncSetAttribute(kernel, attribute, kDecodeShared); error != 0) {
     return error;
   }
-  const LaunchShape shape = {dim3(static_cast<unsigned>(plan.ctas)), dim3(Traits::kThreads),
-                             kDecodeShared};
-  return Launch(kernel, shape, stream, p, plan, keys, values, starts);
+  const auto ctas = static_cast<unsigned>(plan.ctas);
+  const auto cluster = static_cast<unsigned>(plan.cluster);
+  const dim3 grid = cluster == 0 ? dim3(ctas)
+                                 : dim3(cluster, static_cast<unsigned>(p.batch.num_sequences),
+                                        static_cast<unsigned>(plan.chunks));
+  const LaunchShape shape = {grid, dim3(Traits::kThreads), static_cast<size_t>(plan.shared_bytes)};
+  return LaunchClusters(kernel, shape, std::max(plan.cluster, 1), stream, p, plan, keys, values,
+                        starts);
 }
 
 // The kernel for a format, by the size of heads.

@@ -31,15 +31,15 @@ struct StagePlaces {
   int before, bytes;
 
   template <class Format>
-  __device__ static StagePlaces Of(uint32_t base, int sequences, int query_bytes, int stage_bytes) {
+  __device__ static StagePlaces Of(uint32_t base, const DecodePlan& plan) {
     constexpr int kAlignment = Format::kHasCentroids ? Format::kTableBytes : 1;
     StagePlaces places;
-    places.queries = base + DecodeHeaderBytes(sequences);
-    places.first = places.queries + query_bytes;
+    places.queries = base + DecodeHeaderBytes(plan.listed);
+    places.first = places.queries + plan.query_bytes + plan.result_bytes;
     places.table = (places.first + kAlignment - 1) / kAlignment * kAlignment;
     places.behind = places.table + Format::kTableBytes;
-    places.before = static_cast<int>(places.table - places.first) / stage_bytes;
-    places.bytes = stage_bytes;
+    places.before = static_cast<int>(places.table - places.first) / plan.stage_bytes;
+    places.bytes = plan.stage_bytes;
     return places;
   }
   __device__ uint32_t At(int stage) const {

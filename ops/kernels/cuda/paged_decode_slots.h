@@ -194,14 +194,12 @@ __device__ inline void SyncComputing() {
 }
 
 template <class Format>
-__device__ void AttendPages(const PagedAttention& p, const DecodePlan& plan,
-                            const PageSchedule& schedule, const KeySpan* keys,
+__device__ void AttendPages(const PagedAttention& p, const DecodePlan& plan, const CtaPages& pages,
                             const StagePlaces& places, StageBarriers barriers) {
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int head = warp % plan.heads, phase = warp / plan.heads;
-  const int group = static_cast<int>(p.batch.group());
-  const int cta = static_cast<int>(blockIdx.x);
-  const int count = schedule.First(cta + 1) - schedule.First(cta);
+  const int head = warp & (plan.heads - 1), phase = warp >> plan.heads_log2;
+  const int group = plan.group;
+  const int count = pages.count;
   const LanePlaces at =
       LanePlaces::Of<Format>(head, static_cast<int>(p.keys.data_strides.head), plan.heads);
   const uint32_t table = places.table + 4 * LaneId();
@@ -210,7 +208,7 @@ __device__ void AttendPages(const PagedAttention& p, const DecodePlan& plan,
   StageReader reader = {barriers, plan.stages, plan.phases, phase};
   int next = phase;
   for (int begin = 0; begin < count;) {
-    const Piece piece = PieceAt(schedule, keys, begin);
+    const Piece piece = PieceAt(pages, begin);
     const int g = LaneId() / 4;
     SyncComputing();  // all have read the queries before
     RotateQueries<Format>(p, p.batch.first_token(piece.b), places.queries);
@@ -234,7 +232,7 @@ __device__ void AttendPages(const PagedAttention& p, const DecodePlan& plan,
       reader.Release();
     }
     softmax.Join();
-    const PartialResult to = PartialOf(p, plan, schedule.SlotOf(piece.owner, cta), warp);
+    const PartialResult to = PartialOf(p, plan, piece.slot, warp);
     StoreSums(to, softmax, group);
     output.Store<Format>(to.values, group, at.odd_value, softmax.extra);
     begin = piece.end;

@@ -32,19 +32,20 @@ struct DecodeSoftmax {
   float sum[2] = {};    // of this lane's keys
   float extra[2] = {};  // the same of another number a key
 
-  // Weights of keys g and g + 8 of a page for both heads, and the same times the values' scales, which are above 0. True if references changed;
-  // `keep` is what sums shrink to then. References rise only where halves could not hold a weight: so no page needs the largest of all lanes.
+  // Weights of keys g and g + 8 of a page for both heads, and the same times the values' scales, which are above 0. True if sums shrink, to `keep`
+  // of what they were: references rise only where halves could not hold a weight, so that no page needs the largest of all lanes.
   __device__ bool Weigh(const float (&scores)[2][2], const float (&scales)[2],
                         float (&weights)[2][2], float (&weighed)[2][2], float (&keep)[2]) {
-    Exponentials(scores, scales, weights, weighed);
-    const bool rises = __any_sync(kAllLanes, !(MaxOfPage(weighed) <= kMostWeight));
-    if (rises) {
-      Raise(scores, scales, keep);
+    bool shrink = false;
+#pragma unroll 1
+    for (int round = 0;; ++round) {
       Exponentials(scores, scales, weights, weighed);
+      if (round > 0 || !__any_sync(kAllLanes, !(MaxOfPage(weighed) <= kMostWeight))) break;
+      shrink = Raise(scores, scales, keep);
     }
 #pragma unroll
     for (int j = 0; j < 2; ++j) sum[j] += weights[0][j] + weights[1][j];
-    return rises;
+    return shrink;
   }
   // Sums of all keys, when there are no more.
   __device__ void Join() {
@@ -69,7 +70,9 @@ struct DecodeSoftmax {
       }
     }
   }
-  __device__ void Raise(const float (&scores)[2][2], const float (&scales)[2], float (&keep)[2]) {
+  // True if some lane has sums.
+  __device__ bool Raise(const float (&scores)[2][2], const float (&scales)[2], float (&keep)[2]) {
+    const bool any = fmaxf(reference[0], reference[1]) > -INFINITY;
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       float max = fmaxf(scores[0][j] + ptx::Log2(scales[0]), scores[1][j] + ptx::Log2(scales[1]));
@@ -83,6 +86,7 @@ struct DecodeSoftmax {
       sum[j] *= keep[j];
       extra[j] *= keep[j];
     }
+    return __any_sync(kAllLanes, any);
   }
 };
 
@@ -98,14 +102,29 @@ __device__ inline float CapInLog2(float score, float softcap) {
   return softcap > 0 ? kLog2E * softcap * tanhf(score / (kLog2E * softcap)) : score;
 }
 
-// Where a warp leaves the result of a piece: of each head its sums, and its values.
+// Scores of a page that has one.
+__device__ inline void CapInLog2(float (&scores)[2][2], float softcap) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+#pragma unroll
+    for (float& score : scores[half]) score = CapInLog2(score, softcap);
+  }
+}
+
+// The first row of [T, Hq] that is the sequence's token's.
+__device__ inline int FirstRow(const AttentionBatch& batch, int sequence) {
+  const int token = batch.query_start_loc != nullptr ? batch.query_start_loc[sequence] : sequence;
+  return token * static_cast<int>(batch.num_heads);
+}
+
+// Where a result of a piece is left: of each head its sums, and its values.
 struct PartialResult {
   float* sums;    // [group, 2]
   float* values;  // [group, head_size]
 };
 __device__ inline PartialResult PartialOf(const PagedAttention& p, const DecodePlan& plan, int slot,
-                                          int warp) {
-  const int64_t row = (static_cast<int64_t>(slot) * plan.warps + warp) * p.batch.group();
+                                          int part) {
+  const int64_t row = (static_cast<int64_t>(slot) * plan.parts() + part) * plan.group;
   return {p.partial_sums + row * 2, p.partial_values + row * p.batch.head_size};
 }
 // References and sums of heads 2t and 2t + 1.

@@ -13,34 +13,26 @@ __global__ void __launch_bounds__(slots::kThreads, 1)
                            const __grid_constant__ DecodePlan plan, int32_t* starts_out) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   extern __shared__ __align__(1024) uint8_t decode_shared[];
-  const int sequences = static_cast<int>(p.batch.num_sequences);
   const uint32_t base = ptx::SharedAddress(decode_shared);
   const StageBarriers barriers = {base};
-  const auto places =
-      slots::StagePlaces::Of<Format>(base, sequences, plan.query_bytes, plan.stage_bytes);
-  if (threadIdx.x == 0) barriers.Init(plan.stages, plan.heads);
-  ptx::WaitForKernelBefore();
+  const auto places = slots::StagePlaces::Of<Format>(base, plan);
+  barriers.Init(plan.stages, plan.heads);
+  FetchLists(p.batch, plan);
   ptx::LetNextKernelBegin();
-  const SequenceTable table = SequenceTable::Of(decode_shared, sequences);
-  CountPages(p.batch, table);
-  if (blockIdx.x == 0) {
-    for (int b = static_cast<int>(threadIdx.x); b <= sequences; b += slots::kThreads) {
-      starts_out[b] = table.starts[b];
-    }
-  }
-  const PageSchedule schedule = {table.starts, sequences, plan.chunks, plan.ctas};
-  if (schedule.total() == 0) return;
+  ptx::WaitForKernelBefore();
+  const CtaPages pages = ListAllPages(p.batch, plan, decode_shared, starts_out);
+  if (pages.count == 0) return;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   if (warp < slots::kWarps) {
     ptx::MoveRegisters<true>();
     if constexpr (Format::kHasCentroids) {
       slots::FillTable<Format>(p.centroids.values(), places.table);  // while the first pages come
     }
-    return slots::AttendPages<Format>(p, plan, schedule, table.keys, places, barriers);
+    return slots::AttendPages<Format>(p, plan, pages, places, barriers);
   }
   ptx::MoveRegisters<false>();
   if (warp > slots::kWarps) return;
-  LoadPages(p.batch, schedule, table.keys, plan.stages, barriers, [&](ListedPage page, int stage) {
+  LoadPages(p.batch, pages, plan.stages, barriers, [&](ListedPage page, int stage) {
     const uint32_t full = barriers.full(stage);
     ptx::ArriveAndExpect(full, plan.stage_bytes);
     ptx::CopyBulk(places.At(stage), p.keys.At(page.block, 0, 0).data, plan.stage_bytes, full);

@@ -21,8 +21,8 @@ __global__ void __launch_bounds__(kThreads)
   reinterpret_cast<Vector<Bfloat, kRounded>*>(to)[i] = rounded;
 }
 
-// Large tiles where they are enough for all multiprocessors. Else as many parts as make about two blocks for each
-// of them, which does not depend on the number of rows.
+// Large tiles where they are enough for all multiprocessors and have more rows than smaller ones. Else as many parts as
+// make about two blocks for each of them, which does not depend on the number of rows.
 TileBf16Plan PlanOf(const ProductParams& params) {
   constexpr int64_t kEnough = 128, kBlocks = 264, kMostParts = 16, kLeastSteps = 4;
   const int64_t matrices = params.gated() ? 2 : 1, steps = CeilDiv(params.k, kDepth);
@@ -30,7 +30,7 @@ TileBf16Plan PlanOf(const ProductParams& params) {
   if (params.type == DataType::kFloat) {
     plan.x_bytes = static_cast<size_t>(CeilDiv(params.m * params.k * 2, 256) * 256);
   }
-  if (CeilDiv(params.m, 128) * CeilDiv(params.n, 128 / matrices) >= kEnough) {
+  if (params.m > 64 && CeilDiv(params.m, 128) * CeilDiv(params.n, 128 / matrices) >= kEnough) {
     plan.rows = 128;
     return plan;
   }

@@ -4,6 +4,7 @@
 #include "pagefuse/ops/kernels/cuda/element.h"
 #include "pagefuse/ops/kernels/cuda/insert_rows.h"
 #include "pagefuse/ops/kernels/cuda/rope_cache_insert.h"
+#include "pagefuse/ops/kernels/cuda/rope_insert_plain.h"
 
 namespace pagefuse::cuda {
 namespace {
@@ -146,6 +147,7 @@ __global__ void RopeCacheInsertKernel(const __grid_constant__ RopeCacheInsert p,
 
 template <typename T>
 Error LaunchFrom(const RopeCacheInsert& p, int longest, Stream stream) {
+  if (SuitsPlainInsert(p)) return LaunchPlainInsert<T>(p, stream);
   const int rows = p.heads + p.key.heads + p.value.heads;
   const LaunchShape shape = InsertGridFor(p.tokens, rows, longest);
   return Launch(RopeCacheInsertKernel<T>, shape, stream, p, longest);

@@ -31,29 +31,33 @@ inline LaunchShape TeamShape(int64_t rows, int lanes) {
 // The row of this thread's team. All threads of a block stay, with or without a row.
 __device__ inline int64_t TeamRow() { return int64_t{blockIdx.x} * blockDim.y + threadIdx.y; }
 
-// f over the team's values, in the same order in every lane and every run. All threads of the block call it.
+// f over the team's values, in the same order in every run; in all lanes the same where f(a, b) is f(b, a). All threads of the block
+// call it. Calls with the same f that follow one another take turns 0 and 1, so that none writes what the one before still reads.
 template <typename T, typename F>
-__device__ T OverTeam(T value, const F& f) {
+__device__ T OverTeam(T value, const F& f, int turn = 0) {
   constexpr int kWarp = 32;
   if (blockDim.x < kWarp) return value;
-  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
-    value = f(value, __shfl_xor_sync(0xFFFFFFFFu, value, distance));
-  }
+  const auto over_lanes = [&](unsigned lanes) {
+    for (unsigned distance = lanes / 2; distance > 0; distance /= 2) {
+      value = f(value, __shfl_xor_sync(0xFFFFFFFFu, value, distance));
+    }
+  };
+  over_lanes(kWarp);
   if (blockDim.x == kWarp) return value;
-  __shared__ T parts[kMostLanes / kWarp];
-  const unsigned warps = blockDim.x / kWarp;
-  T* own = parts + threadIdx.y * warps;
-  __syncthreads();  // what was there is read
+  __shared__ T parts[2][kMostLanes / kWarp];
+  const unsigned warps = blockDim.x / kWarp;  // a power of two
+  T* own = parts[turn] + threadIdx.y * warps;
   if (threadIdx.x % kWarp == 0) own[threadIdx.x / kWarp] = value;
   __syncthreads();
-  value = own[0];
-  for (unsigned i = 1; i < warps; ++i) value = f(value, own[i]);
+  value = own[threadIdx.x & (warps - 1)];
+  over_lanes(warps);
   return value;
 }
 
 template <typename T>
-__device__ T SumOverTeam(T value) {
-  return OverTeam(value, [](T a, T b) { return a + b; });
+__device__ T SumOverTeam(T value, int turn = 0) {
+  return OverTeam(
+      value, [](T a, T b) { return a + b; }, turn);
 }
 
 #endif  // __CUDACC__

@@ -8,9 +8,9 @@
 namespace pagefuse::cuda {
 namespace {
 
-// Pieces of a row, and of its scale, that a thread keeps in registers, as many as it has of a row of up to 8192 elements;
-// those behind are read again.
-constexpr int kKept = 2;
+// Pieces that a thread keeps in registers: of a row as many as it has of one of up to 16384 elements, of its scale half of
+// that; those behind are read again.
+constexpr int kKept = 4, kKeptScales = 2;
 
 template <int kVector>
 __device__ void AddTo(Vector<float, kVector>& sum, const Vector<float, kVector>& more) {
@@ -24,7 +24,7 @@ struct NormRow {
   using Floats = Vector<float, kVector>;
   const NormParams& p;
   int64_t row, pieces;
-  Floats kept[kKept], scales[kKept];
+  Floats kept[kKept], scales[kKeptScales];
 
   // What is normalised.
   __device__ Floats Read(int64_t piece) const {
@@ -48,6 +48,7 @@ struct NormRow {
   // g(piece) for those behind.
   template <typename G>
   __device__ void ForEachBehind(const G& g) const {
+#pragma unroll 1
     for (int64_t piece = threadIdx.x + int64_t{kKept} * blockDim.x; piece < pieces;
          piece += blockDim.x) {
       g(piece);
@@ -61,7 +62,9 @@ struct NormRow {
   }
 
   __device__ void LoadScales() {
-    ForEachKept([&](int k, int64_t piece) { scales[k] = Scale(piece); });
+    ForEachKept([&](int k, int64_t piece) {
+      if (k < kKeptScales) scales[k] = Scale(piece);
+    });
   }
 
   __device__ void Keep() {
@@ -107,7 +110,9 @@ struct NormRow {
       if (p.shift != nullptr) AddTo(y, LoadFloats<S, kVector>(p.shift, piece));
       StoreFloats<S, kVector>(y, p.y, row * pieces + piece);
     };
-    ForEachKept([&](int k, int64_t piece) { write(piece, kept[k], scales[k]); });
+    ForEachKept([&](int k, int64_t piece) {
+      write(piece, kept[k], k < kKeptScales ? scales[k] : Scale(piece));
+    });
     ForEachBehind([&](int64_t piece) { write(piece, Read(piece), Scale(piece)); });
   }
 };
@@ -125,7 +130,7 @@ __global__ void __launch_bounds__(kMostLanes, 1) NormKernel(const __grid_constan
   const auto n = static_cast<float>(p.n);
   const float pivot = row.Pivot();
   const float mean = p.centred ? SumOverTeam(row.Moment(pivot, 0.0f, false)) / n : 0.0f;
-  const float square = SumOverTeam(row.Moment(pivot, mean, true)) / n;
+  const float square = SumOverTeam(row.Moment(pivot, mean, true), 1) / n;
   const float inverse = 1.0f / sqrtf(square + p.epsilon);
   if (!has_row) return;
   row.Write(pivot, mean, inverse);

@@ -130,20 +130,39 @@ struct Reduced {
   void* y;
 };
 
+// Elements of a thread that are on their way together.
+constexpr uint32_t kAtOnce = 4;
+
 template <typename T>
-__global__ void __launch_bounds__(kMostLanes) ReduceKernel(const __grid_constant__ Reduced p) {
+__global__ void __launch_bounds__(kMostLanes, 1) ReduceKernel(const __grid_constant__ Reduced p) {
   ptx::LetNextKernelBegin();
   ptx::WaitForKernelBefore();
   const int64_t row = TeamRow();
   const bool has_row = row < p.kept_size;
   const uint32_t count = has_row ? p.reduced_size : 0;
-  int64_t base[1] = {0}, place[1];
+  int64_t base[1] = {0};
   if (has_row) p.kept.PlacesOf(static_cast<uint32_t>(row), 1, base);
   const T* x = static_cast<const T*>(p.x) + base[0];
-  Wide<T> folded = FirstOf<T>(p.reduction);
-  for (uint32_t i = threadIdx.x; i < count; i += blockDim.x) {
+  const bool is_line = p.reduced.axes == 1;  // then there is nothing to divide
+  const int64_t step = p.reduced.strides[0][0];
+  const auto element = [&](uint32_t i) {
+    if (is_line) return x[i * step];
+    int64_t place[1];
     p.reduced.PlacesOf(i, 1, place);
-    folded = Folded(p.reduction, folded, Mapped(p.reduction, Widened(x[place[0]])));
+    return x[place[0]];
+  };
+  Wide<T> folded = FirstOf<T>(p.reduction);
+  for (uint32_t first = threadIdx.x; first < count; first += kAtOnce * blockDim.x) {
+    T at[kAtOnce];
+#pragma unroll
+    for (uint32_t k = 0; k < kAtOnce; ++k) {
+      if (first + k * blockDim.x < count) at[k] = element(first + k * blockDim.x);
+    }
+#pragma unroll
+    for (uint32_t k = 0; k < kAtOnce; ++k) {
+      if (first + k * blockDim.x >= count) break;
+      folded = Folded(p.reduction, folded, Mapped(p.reduction, Widened(at[k])));
+    }
   }
   folded = OverTeam(folded, [&](Wide<T> a, Wide<T> b) { return Folded(p.reduction, a, b); });
   if (!has_row || threadIdx.x != 0) return;

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// SampleTokens: a block of threads a row. What stays of a row is what has a larger key than a bound, or the bound's own
-// up to an index; sums of integer weights are exact, so that their order does not matter.
+// SampleTokens: a cluster of blocks a row, of which each has a part. What stays of a row is what has a larger key than a bound,
+// or the bound's own up to an index; where that is little, the first block alone has it as a row of its own.
+#include <algorithm>
+
+#include "pagefuse/ops/kernels/cuda/cluster.h"
 #include "pagefuse/ops/kernels/cuda/exp_weight.h"
 #include "pagefuse/ops/kernels/cuda/launch_kernel.h"
 #include "pagefuse/ops/kernels/cuda/ptx.h"
-#include "pagefuse/ops/kernels/cuda/radix_select.h"
 #include "pagefuse/ops/kernels/cuda/sampling.h"
-#include "pagefuse/ops/kernels/cuda/warp_row.h"
+#include "pagefuse/ops/kernels/cuda/sampling_row.h"
+#include "pagefuse/ops/kernels/cuda/sampling_select.h"
+#include "pagefuse/ops/kernels/cuda/sampling_sums.h"
 #include "pagefuse/ops/kernels/numeric/share_of.h"
 #include "pagefuse/ops/kernels/rows/logit_edit.h"
 #include "pagefuse/ops/kernels/rows/sample_settings.h"
@@ -14,298 +18,274 @@
 namespace pagefuse::cuda {
 namespace {
 
-constexpr int kThreads = 1024, kWarps = kThreads / kWarp;
-// Pieces of a row, in order, whose sums lie in shared memory.
-constexpr int kPieces = 1024;
-constexpr uint32_t kNoBits = 0;
-
-// In shared memory, of one block.
-struct Space {
-  SelectSpace select;
-  uint64_t sums[kPieces];  // of pieces, or of digits
-  uint64_t warp_sums[kWarps];
-  uint64_t best;
-  uint64_t found;
-  int32_t index;
-};
-static_assert(kPieces <= kDigits);
-
-// Larger for larger logits; those of either zero are equal.
-__device__ uint32_t KeyOf(float logit) {
-  const uint32_t bits = __float_as_uint(__fadd_rn(logit, 0.0f));
-  return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
-}
-__device__ float LogitOf(uint32_t key) {
-  return __uint_as_float(key >> 31 != 0 ? key & 0x7FFFFFFFu : ~key);
-}
+constexpr int64_t kNone = -1;
+// Another block has the token.
+constexpr int64_t kNotHere = -2;
 
 // What may come of a row.
 struct Kept {
-  const float* logits;
-  uint32_t columns;
-  WeightScale scale = {};
-  uint64_t least_weight = 0;
-  uint32_t least_key = kNoBits, last_index = UINT32_MAX;
+  WeightScale scale;
+  uint64_t least_weight;  // 1 or more
+  uint32_t least_key;
+  uint32_t last_index = UINT32_MAX;  // of those with the least key
 
-  __device__ bool Reaches(uint32_t i) const {
-    const uint32_t key = KeyOf(logits[i]);
-    return key > least_key || (key == least_key && i <= last_index);
-  }
   // 0 where it may not come.
-  __device__ uint64_t WeightAt(uint32_t i) const {
-    if (!Reaches(i)) return 0;
-    const uint64_t weight = ExpWeight(logits[i], scale);
+  __device__ uint64_t WeightOf(uint32_t key) const {
+    if (key < least_key) return 0;
+    const uint64_t weight = ExpWeight(LogitOfKey(key), scale);
     return weight >= least_weight ? weight : 0;
+  }
+  __device__ uint64_t WeightAt(uint32_t key, uint32_t index) const {
+    return key == least_key && index > last_index ? 0 : WeightOf(key);
   }
 };
 
-// The block's sum; all threads have it.
-__device__ uint64_t SumOfBlock(uint64_t value, Space& space) {
-  value = SumOfLanes(value);
-  __syncthreads();
-  if (LaneId() == 0) space.warp_sums[threadIdx.x / kWarp] = value;
-  __syncthreads();
-  uint64_t sum = 0;
-  for (const uint64_t of_warp : space.warp_sums) sum += of_warp;
-  return sum;
+// No logit of a smaller key has so much weight. A little less than the least that has: roundings do not decide here.
+__device__ uint32_t KeyBelowWeight(uint64_t weight, const WeightScale& scale) {
+  constexpr double kUnit = 1.0 / (uint64_t{1} << kWeightBits);
+  const double x = log((static_cast<double>(weight) - 0.5) * kUnit);
+  const double bound = scale.largest + x / scale.inverse_temperature;
+  return max(KeyOfLogit(static_cast<float>(bound - fabs(bound) * 1e-5 - 1e-5)), kMinusInfinityKey);
 }
 
-// --- edits ---
+// --- the row ---
 
-// Whether all are numbers, and none is infinity.
-__device__ bool AreNumbers(const float* logits, uint32_t columns) {
-  bool wrong = false;
-  for (uint32_t i = threadIdx.x; i < columns; i += kThreads) {
-    wrong = wrong || !(logits[i] < __uint_as_float(0x7F800000u));
+// The largest of some elements, of equal ones the first, which come in the order of their indices.
+struct Best {
+  uint32_t key = 0, index = 0;
+
+  __device__ void See(uint32_t other, uint32_t i) {
+    if (other > key) key = other, index = i;
   }
-  return __syncthreads_or(wrong ? 1 : 0) == 0;
-}
+  __device__ uint64_t Word() const { return uint64_t{key} << 32 | (UINT32_MAX - index); }
+};
 
-// The row itself, or where it has edits, a copy with these.
-__device__ const float* EditedRow(const SampleTokens& call, int64_t row) {
-  const float* logits = call.logits + row * call.columns;
-  const auto within = [&](int64_t edit) { return min(max(edit, int64_t{0}), call.edits); };
-  const int64_t begin = within(call.edit_starts[row]), end = within(call.edit_starts[row + 1]);
-  if (begin >= end) return logits;
-  float* edited = call.edited + row * call.columns;
-  for (int64_t i = threadIdx.x; i < call.columns; i += kThreads) edited[i] = logits[i];
-  __syncthreads();
-  const double* settings = call.settings + row * kSampleSettings;
-  const LogitPenalties penalties = {settings[kRepetition], settings[kFrequency],
-                                    settings[kPresence]};
-  for (int64_t e = begin + threadIdx.x; e < end; e += kThreads) {
-    const int64_t token = call.edit_tokens[e];
-    if (token < 0 || token >= call.columns) continue;
-    const LogitEdit edit = {call.edit_bias[e], call.edit_counts[e]};
-    edited[token] = EditedLogit(logits[token], edit, penalties);
+// The edits of a row.
+struct RowEdits {
+  const SampleTokens& call;
+  int64_t row;
+  int32_t begin, end;
+
+  __device__ RowEdits(const SampleTokens& c, int64_t r) : call(c), row(r) {
+    const auto most = static_cast<int32_t>(min(call.edits, int64_t{INT32_MAX}));
+    const auto within = [&](int32_t edit) { return min(max(edit, 0), most); };
+    begin = within(call.edit_starts[row]), end = within(call.edit_starts[row + 1]);
   }
-  __syncthreads();
-  return edited;
-}
+  __device__ bool Exist() const { return begin < end; }
 
-// --- the largest ---
-
-// Its key, and below that the complement of its index: of equal ones the first.
-__device__ uint64_t BestOf(const float* logits, uint32_t columns, Space& space) {
-  uint64_t best = 0;
-  for (uint32_t i = threadIdx.x; i < columns; i += kThreads) {
-    best = max(best, uint64_t{KeyOf(logits[i])} << 32 | (UINT32_MAX - i));
-  }
-  best = OverLanes(best, [](uint64_t a, uint64_t b) { return max(a, b); });
-  if (LaneId() == 0) space.warp_sums[threadIdx.x / kWarp] = best;
-  __syncthreads();
-  for (const uint64_t of_warp : space.warp_sums) best = max(best, of_warp);
-  __syncthreads();
-  return best;
-}
-
-// --- sums in order ---
-
-__device__ uint32_t PieceLength(uint32_t columns) {
-  return (columns + kPieces * kWarp - 1) / (kPieces * kWarp) * kWarp;
-}
-
-// space.sums = sums of value(i) by pieces.
-template <class Value>
-__device__ void SumPieces(uint32_t columns, const Value& value, Space& space) {
-  const uint32_t length = PieceLength(columns);
-  __syncthreads();
-  for (uint32_t piece = threadIdx.x / kWarp; piece < kPieces; piece += kWarps) {
-    const uint32_t begin = min(piece * length, columns), end = min(begin + length, columns);
-    uint64_t sum = 0;
-    for (uint32_t i = begin + LaneId(); i < end; i += kWarp) sum += value(i);
-    sum = SumOfLanes(sum);
-    if (LaneId() == 0) space.sums[piece] = sum;
-  }
-  __syncthreads();
-}
-
-// Of the lanes before this one.
-__device__ uint64_t SumOfLanesBefore(uint64_t own) {
-  uint64_t sum = own;
-  for (int distance = 1; distance < kWarp; distance *= 2) {
-    const uint64_t other = __shfl_up_sync(kAllLanes, sum, distance);
-    if (LaneId() >= distance) sum += other;
-  }
-  return sum - own;
-}
-
-// The first index up to which the values sum to more than `sum`, which is less than all of them. SumPieces came before.
-template <class Value>
-__device__ uint32_t IndexOf(uint32_t columns, const Value& value, uint64_t sum, Space& space) {
-  if (threadIdx.x == 0) {
-    uint32_t piece = 0;
-    for (; piece + 1 < kPieces && sum >= space.sums[piece]; ++piece) sum -= space.sums[piece];
-    space.found = sum;
-    space.index = static_cast<int32_t>(piece);
-  }
-  __syncthreads();
-  if (threadIdx.x < kWarp) {
-    const uint32_t length = PieceLength(columns);
-    const uint32_t begin = static_cast<uint32_t>(space.index) * length;
-    uint64_t left = space.found;
-    for (uint32_t base = begin; base < min(begin + length, columns); base += kWarp) {
-      const uint32_t i = base + LaneId();
-      const uint64_t own = i < columns ? value(i) : 0;
-      const uint64_t before = SumOfLanesBefore(own);
-      const unsigned passes = __ballot_sync(kAllLanes, own > 0 && before + own > left);
-      if (passes != 0) {
-        if (LaneId() == 0)
-          space.index = static_cast<int32_t>(base + __ffs(static_cast<int>(passes)) - 1);
-        break;
+  // Those of the block's part, in shared memory or `edited`.
+  __device__ void Apply(const RowPart& part, float* edited) const {
+    const float* logits = call.logits + row * call.columns;
+    const double* settings = call.settings + row * kSampleSettings;
+    const LogitPenalties penalties = {settings[kRepetition], settings[kFrequency],
+                                      settings[kPresence]};
+    auto* keys = reinterpret_cast<uint32_t*>(part.keys);
+    for (int64_t e = begin + int64_t{threadIdx.x}; e < end; e += kRowThreads) {
+      const int64_t token = call.edit_tokens[e];
+      const int64_t place = token + part.skipped;
+      if (token < 0 || token >= call.columns || place < 4 * int64_t{part.begin} ||
+          place >= 4 * int64_t{part.end}) {
+        continue;
       }
-      left -= SumOfLanes(own);
+      const LogitEdit edit = {call.edit_bias[e], call.edit_counts[e]};
+      const float logit = EditedLogit(logits[token], edit, penalties);
+      if (keys != nullptr) {
+        keys[place - 4 * int64_t{part.begin}] = KeyOfLogit(logit);
+      } else {
+        edited[token] = logit;
+      }
     }
   }
+};
+
+// Reads the block's part, into `keys` of shared memory unless that is null, and edits it. Returns the best of this thread;
+// where not all logits were numbers, one above all.
+__device__ Best ReadRow(const RowEdits& edits, uint4* keys, RowPart& part) {
+  const SampleTokens& call = edits.call;
+  // Aligned as the row is.
+  float* edited = call.edited + reinterpret_cast<uintptr_t>(call.logits) / sizeof(float) % 4 +
+                  edits.row * call.columns;
+  const bool copies = keys == nullptr && edits.Exist();
+  Best best;
+  ForPieces<4>(part, [&](uint32_t piece, const uint4& four) {
+    const uint32_t index = part.IndexOf(piece);
+    const auto see = [&](uint32_t key, uint32_t i) {
+      best.See(key, i);
+      if (copies && key != 0) edited[i] = LogitOfKey(key);
+    };
+    see(four.x, index), see(four.y, index + 1), see(four.z, index + 2), see(four.w, index + 3);
+    if (keys != nullptr && piece < part.end) keys[piece - part.begin] = four;
+  });
+  part.keys = keys;
+  if (!edits.Exist()) return best;
+  if (keys == nullptr) part.from = edited;
   __syncthreads();
-  return static_cast<uint32_t>(space.index);
+  edits.Apply(part, edited);
+  __syncthreads();
+  if (best.key >= kInfinityKey) return best;
+  best = {};
+  ForElements(part, [&](uint32_t key, uint32_t index) { best.See(key, index); });
+  return best;
 }
 
 // --- what may come ---
 
 // The k largest, with those equal to the last.
-__device__ void KeepTopK(double k, Kept& kept, Space& space) {
-  if (k >= kept.columns) return;
-  const auto key_at = [&](uint32_t i, uint32_t& key) {
-    key = KeyOf(kept.logits[i]);
-    return true;
-  };
-  const Bound<uint32_t> bound =
-      FindBound<uint32_t>(kept.columns, key_at, 32, static_cast<uint32_t>(k), space.select);
-  kept.least_key = bound.least;
-  if (!bound.all) return;
-  // All of the digits that were looked at stay: the least of these.
-  uint32_t least = UINT32_MAX;
-  for (uint32_t i = threadIdx.x; i < kept.columns; i += kThreads) {
-    const uint32_t key = KeyOf(kept.logits[i]);
-    if (key >= bound.least) least = min(least, key);
-  }
-  least = OverLanes(least, [](uint32_t a, uint32_t b) { return min(a, b); });
-  if (LaneId() == 0) space.warp_sums[threadIdx.x / kWarp] = least;
-  __syncthreads();
-  for (const uint64_t of_warp : space.warp_sums) least = min(least, static_cast<uint32_t>(of_warp));
-  __syncthreads();
-  kept.least_key = least;
+__device__ void KeepTopK(const RowPart& part, uint32_t k, uint32_t largest, Kept& kept,
+                         RowTeam& team) {
+  if (k >= part.count) return;
+  KeyRange range = {kept.least_key, largest};
+  NarrowToGoal(
+      part, [](uint32_t) -> uint64_t { return 1; }, k, range, team);
+  kept.least_key = range.least;
 }
 
-// Adds the weights of a warp's elements to those of their digits, one digit after the other.
-__device__ void AddToDigit(uint64_t weight, uint32_t digit, uint64_t* sums) {
-  unsigned lanes = __ballot_sync(kAllLanes, weight > 0);
-  while (lanes != 0) {
-    const int leader = __ffs(static_cast<int>(lanes)) - 1;
-    const bool is_same = digit == __shfl_sync(kAllLanes, digit, leader);
-    const uint64_t sum = SumOfLanes(is_same ? weight : 0);
-    if (LaneId() == leader) atomicAdd(reinterpret_cast<unsigned long long*>(&sums[digit]), sum);
-    lanes &= ~__ballot_sync(kAllLanes, is_same);
-  }
-}
-
-// The fewest of the largest, of equal ones the first, whose weights reach `part` of all.
-__device__ void KeepTopP(double part, Kept& kept, Space& space) {
-  constexpr int kBits = 8, kBins = 1 << kBits;
+// The fewest of the largest, of equal ones the first, whose weights reach `share` of all.
+__device__ void KeepTopP(const RowPart& part, double share, uint32_t largest, Kept& kept,
+                         RowTeam& team) {
+  const auto weight_of = [&](uint32_t key) { return kept.WeightOf(key); };
   uint64_t own = 0;
-  for (uint32_t i = threadIdx.x; i < kept.columns; i += kThreads) own += kept.WeightAt(i);
-  uint64_t goal = ShareOf(part, SumOfBlock(own, space));
-  uint32_t key = 0;
-  const uint32_t rounds = (kept.columns + kThreads - 1) / kThreads;
-  for (int shift = 32 - kBits; shift >= 0; shift -= kBits) {
-    if (threadIdx.x < kBins) space.sums[threadIdx.x] = 0;
-    __syncthreads();
-    for (uint32_t round = 0; round < rounds; ++round) {
-      const uint32_t i = round * kThreads + threadIdx.x;
-      const uint32_t of_logit = i < kept.columns ? KeyOf(kept.logits[i]) : 0;
-      const bool is_known = i < kept.columns && uint64_t{of_logit ^ key} >> (shift + kBits) == 0;
-      const uint64_t weight = is_known ? kept.WeightAt(i) : 0;
-      AddToDigit(weight, of_logit >> shift & (kBins - 1), space.sums);
-    }
-    __syncthreads();
-    int digit = kBins - 1;
-    for (; digit > 0 && space.sums[digit] < goal; --digit) goal -= space.sums[digit];
-    key |= static_cast<uint32_t>(digit) << shift;
-    __syncthreads();
-  }
+  ForElements(part, [&](uint32_t key, uint32_t) { own += weight_of(key); });
+  const uint64_t total = SumOfCluster(own, team);
+  if (total == 0) return;
+  const uint64_t goal = max(ShareOf(share, total), uint64_t{1});
+  // All that weigh less than this do not come to what is behind the goal.
+  const uint64_t least = max((total - goal) / part.count, uint64_t{1});
+  KeyRange range = {max(kept.least_key, KeyBelowWeight(least, kept.scale)), largest};
+  NarrowToGoal(part, weight_of, goal, range, team);
+  const uint64_t left = team.space.left, inside = team.space.inside;
+  const uint64_t weight = weight_of(range.least);
+  kept.least_key = range.least;
+  if (left == inside || weight == 0) return;
   // Equal logits have equal weights: so many of them.
-  const uint64_t weight = ExpWeight(LogitOf(key), kept.scale);
-  const uint64_t count = weight == 0 ? 1 : (goal + weight - 1) / weight;
-  const auto is_equal = [&](uint32_t i) -> uint64_t {
-    return KeyOf(kept.logits[i]) == key && kept.WeightAt(i) > 0 ? 1 : 0;
+  const uint64_t count = (left + weight - 1) / weight;
+  if (count * weight >= inside) return;
+  const auto is_equal = [&](uint32_t key, uint32_t) -> uint64_t {
+    return key == range.least ? 1 : 0;
   };
-  SumPieces(kept.columns, is_equal, space);
-  const uint32_t last = IndexOf(kept.columns, is_equal, count - 1, space);
-  kept.least_key = key;
-  kept.last_index = last;
+  SumInOrder(part, is_equal, team);
+  const uint64_t last = IndexOfSum(part, is_equal, count - 1, team);
+  kept.last_index = static_cast<uint32_t>(
+      OverCluster(last, team, [](uint64_t a, uint64_t b) { return min(a, b); }));
 }
 
-__device__ int64_t Draw(const double* settings, uint64_t random, Kept& kept, Space& space) {
-  if (settings[kTopK] > 0) KeepTopK(settings[kTopK], kept, space);
-  if (settings[kMinP] > 0) {
-    kept.least_weight = ShareOf(settings[kMinP], uint64_t{1} << kWeightBits);
-  }
-  if (settings[kTopP] < 1) KeepTopP(settings[kTopP], kept, space);
-  const auto weight_at = [&](uint32_t i) { return kept.WeightAt(i); };
-  SumPieces(kept.columns, weight_at, space);
-  const uint64_t total = SumOfBlock(space.sums[threadIdx.x], space);
-  return IndexOf(kept.columns, weight_at, __umul64hi(random, total), space);
+// Where few may come, makes them the row, in the first block. `best` is this thread's. False in blocks that have nothing left.
+__device__ bool KeepFew(uint32_t k, uint32_t best, uint32_t largest, const Kept& kept,
+                        RowPart& part, RowTeam& team) {
+  KeyRange range = {kept.least_key, largest};
+  // Of the best of each thread, the k-th is no more than that of all.
+  const auto for_best = [&](const auto& f) { f(best); };
+  const auto one = [](uint32_t) -> uint64_t { return 1; };
+  if (k > 0) Narrow(for_best, one, k, range, team);
+  const uint32_t count = Collect(part, range.least, team);
+  if (count > kMostListed) return true;
+  if (team.place.block != 0) return false;
+  team.place.blocks = 1;
+  part = ListedRow(count, team.space);
+  return true;
 }
 
-__device__ int64_t TokenOf(const SampleTokens& call, int64_t row, Space& space) {
-  constexpr int64_t kNone = -1;
-  const auto columns = static_cast<uint32_t>(call.columns);
-  const double* settings = call.settings + row * kSampleSettings;
-  if (!AreNumbers(call.logits + row * call.columns, columns)) return kNone;
-  Kept kept = {.logits = EditedRow(call, row), .columns = columns};
-  if (!AreNumbers(kept.logits, columns)) return kNone;
-  const uint64_t best = BestOf(kept.logits, columns, space);
-  const float largest = LogitOf(static_cast<uint32_t>(best >> 32));
-  if (isinf(largest)) return kNone;
-  if (settings[kTemperature] == 0) return UINT32_MAX - static_cast<uint32_t>(best);
-  if (columns >= uint32_t{1} << (64 - kWeightBits)) return kNone;
+__device__ int64_t Draw(const double* settings, uint64_t random, uint32_t best, uint32_t largest,
+                        RowPart& part, RowTeam& team) {
   constexpr double kMost = 1.7976931348623157e308;
-  kept.scale = {largest, fmin(__ddiv_rn(1.0, settings[kTemperature]), kMost)};
-  return Draw(settings, static_cast<uint64_t>(call.random[row]), kept, space);
+  Kept kept = {.scale = {LogitOfKey(largest), fmin(__ddiv_rn(1.0, settings[kTemperature]), kMost)},
+               .least_weight = 1};
+  const bool has_min = settings[kMinP] > 0;
+  if (has_min) kept.least_weight = ShareOf(settings[kMinP], uint64_t{1} << kWeightBits);
+  kept.least_key = KeyBelowWeight(kept.least_weight, kept.scale);
+  const bool has_k = settings[kTopK] >= 1 && settings[kTopK] < part.count;
+  const auto k = has_k ? static_cast<uint32_t>(settings[kTopK]) : 0;
+  const bool seems_few = has_min || (has_k && k < kMostListed);
+  if (seems_few && !KeepFew(k, best, largest, kept, part, team)) return kNotHere;
+  if (has_k) KeepTopK(part, k, largest, kept, team);
+  if (settings[kTopP] < 1) KeepTopP(part, settings[kTopP], largest, kept, team);
+  const auto weight_at = [&](uint32_t key, uint32_t i) { return kept.WeightAt(key, i); };
+  const uint64_t total = SumInOrder(part, weight_at, team);
+  if (total == 0) return kNone;
+  const uint32_t index = IndexOfSum(part, weight_at, __umul64hi(random, total), team);
+  if (index == kInOtherBlock) return kNotHere;
+  return part.from != nullptr ? index : ~team.space.listed[index].key;
 }
 
-__global__ void __launch_bounds__(kThreads)
-    SampleKernel(const __grid_constant__ SampleTokens call) {
-  __shared__ Space space;
-  ptx::LetNextKernelBegin();
-  ptx::WaitForKernelBefore();
-  const int64_t row = blockIdx.x;
-  const int64_t token = TokenOf(call, row, space);
-  if (threadIdx.x == 0) call.tokens[row] = token;
+__device__ int64_t TokenOf(const SampleTokens& call, int64_t row, uint4* keys, RowTeam& team) {
+  const double* settings = call.settings + row * kSampleSettings;
+  RowPart part(call.logits + row * call.columns, static_cast<uint32_t>(call.columns),
+               team.place.block, team.place.blocks, nullptr);
+  const Best own = ReadRow(RowEdits(call, row), keys, part);
+  const uint64_t best =
+      OverCluster(own.Word(), team, [](uint64_t a, uint64_t b) { return max(a, b); });
+  const auto largest = static_cast<uint32_t>(best >> 32);
+  if (largest >= kInfinityKey || largest <= kMinusInfinityKey) return kNone;
+  if (settings[kTemperature] == 0) return UINT32_MAX - static_cast<uint32_t>(best);
+  if (part.count >= uint32_t{1} << (64 - kWeightBits)) return kNone;
+  return Draw(settings, static_cast<uint64_t>(call.random[row]), own.key, largest, part, team);
 }
+
+__global__ void __launch_bounds__(kRowThreads)
+    SampleKernel(const __grid_constant__ SampleTokens call, int blocks, bool keeps_keys) {
+  extern __shared__ __align__(16) unsigned char row_keys[];
+  __shared__ RowSpace space;
+  ptx::LetNextKernelBegin();
+  space.low[threadIdx.x] = space.high[threadIdx.x] = 0;
+  if (threadIdx.x == 0) space.taken = 0;
+  ptx::WaitForCluster();
+  ptx::WaitForKernelBefore();
+  RowTeam team = {.place = {static_cast<int>(blockIdx.x) % blocks, blocks}, .space = space};
+  const int64_t row = static_cast<int>(blockIdx.x) / blocks;
+  const int64_t token =
+      TokenOf(call, row, keeps_keys ? reinterpret_cast<uint4*>(row_keys) : nullptr, team);
+  // Some or all blocks that have it have the same.
+  if (threadIdx.x == 0 && token != kNotHere) call.tokens[row] = token;
+}
+
+// --- the choice of clusters ---
+
+// Shared memory that a block may have beside RowSpace.
+int64_t MostKeyBytes() {
+  int device = 0, bytes = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  return bytes - static_cast<int64_t>(sizeof(RowSpace));
+}
+
+struct SamplePlan {
+  int blocks = 1;            // of a cluster
+  int64_t shared_bytes = 0;  // for the keys of a part; 0: they are read from memory each time
+
+  explicit SamplePlan(const SampleTokens& call) {
+    constexpr int64_t kFewestOfBlock = 4096;  // columns
+    const int most = std::min(MostClusterBlocks(), kMostRowBlocks);
+    while (blocks < most && call.rows * blocks * 2 <= Multiprocessors() &&
+           call.columns > blocks * kFewestOfBlock) {
+      blocks *= 2;
+    }
+    const int64_t pieces = CeilDiv(call.columns + 3, 4);
+    const int64_t bytes = CeilDiv(pieces, blocks) * static_cast<int64_t>(sizeof(uint4));
+    if (bytes <= MostKeyBytes()) shared_bytes = bytes;
+  }
+};
 
 }  // namespace
 
 size_t SampleWorkspace(const SampleTokens& call) {
-  return call.edits == 0 ? 0 : static_cast<size_t>(call.rows * call.columns) * sizeof(float);
+  if (call.edits == 0 || SamplePlan(call).shared_bytes > 0) return 0;
+  return static_cast<size_t>(call.rows * call.columns + 3) * sizeof(float);
 }
 
 Error LaunchSampleTokens(const SampleTokens& call, Stream stream) {
   if (call.rows == 0) return 0;
-  if (call.rows > INT32_MAX || call.columns > INT32_MAX - kPieces * kWarp) return kTooLarge;
-  return Launch(SampleKernel, {.grid = static_cast<uint32_t>(call.rows), .block = kThreads}, stream,
-                call);
+  const SamplePlan plan(call);
+  if (call.rows > INT32_MAX / plan.blocks || call.columns > INT32_MAX - 4) return kTooLarge;
+  // The same for all sizes: captured launches stay valid.
+  constexpr auto kAttribute = cudaFuncAttributeMaxDynamicSharedMemorySize;
+  const Error error =
+      cudaFuncSetAttribute(SampleKernel, kAttribute, static_cast<int>(MostKeyBytes()));
+  if (error != 0) return error;
+  const LaunchShape shape = {.grid = static_cast<unsigned>(call.rows * plan.blocks),
+                             .block = kRowThreads,
+                             .shared_bytes = static_cast<size_t>(plan.shared_bytes)};
+  return LaunchClusters(SampleKernel, shape, plan.blocks, stream, call, plan.blocks,
+                        plan.shared_bytes > 0);
 }
 
 }  // namespace pagefuse::cuda

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SampleTokens on the device: a block of threads a row.
+// SampleTokens on the device: a cluster of blocks a row.
 #pragma once
 
 #include <cstddef>
@@ -20,11 +20,12 @@ struct SampleTokens {
   const double* edit_bias = nullptr;
   const int32_t* edit_counts = nullptr;
   int64_t edits = 0;
-  float* edited = nullptr;    // workspace [rows, columns]; null where there are no edits
+  // workspace of SampleWorkspace, aligned to 16 bytes; null where that is 0
+  float* edited = nullptr;
   int64_t* tokens = nullptr;  // [rows]
 };
 
-// Bytes of `edited`.
+// Bytes of `edited`: copies of rows that shared memory does not hold and that may have edits.
 size_t SampleWorkspace(const SampleTokens& call);
 
 Error LaunchSampleTokens(const SampleTokens& call, Stream stream);

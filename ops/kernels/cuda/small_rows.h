@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of up to 8 rows with weights in rows, of numbers or codes, in float. A row of W is one warp's, or four
-// share a long one. Device code alone.
+// share a long one. Many products with numbers may be one launch. Device code alone.
 #pragma once
+
+#include <algorithm>
 
 #include "pagefuse/ops/kernels/cuda/launch_kernel.h"
 #include "pagefuse/ops/kernels/cuda/product_parts.h"
 #include "pagefuse/ops/kernels/cuda/ptx.h"
+#include "pagefuse/ops/kernels/cuda/strided.h"
 
 namespace pagefuse::cuda {
 
@@ -21,6 +24,8 @@ struct RowsCall {
   const void* x = nullptr;
   WeightView weight, up;
   Epilogue epilogue;
+  Strided<2> batch;    // matrices of x and W by product
+  uint32_t first = 0;  // product of the launch
 };
 
 // How a lane reads W: pieces of neighbours, `Piece` at once.
@@ -79,7 +84,8 @@ __device__ void LoadX(const T* row, int64_t k, int64_t end, bool aligned, float 
   for (int i = 0; i < kCount; ++i) to[i] = k + i < end ? ToFloat(row[k + i]) : 0.0f;
 }
 
-template <typename T, typename Pieces, bool kGated, int kRows>
+// kBatch: many products. kRounds: x is rounded to bfloat16 first.
+template <typename T, typename Pieces, bool kGated, bool kBatch, bool kRounds, int kRows>
 __global__ void __launch_bounds__(kRowWarps * 32)
     SmallRowsKernel(const __grid_constant__ RowsCall call) {
   constexpr int kMatrices = kGated ? 2 : 1, kCount = Pieces::kCount;
@@ -93,9 +99,13 @@ __global__ void __launch_bounds__(kRowWarps * 32)
   const int64_t n = min(column, call.n - 1);
   const int64_t first = share * 32 + lane, step = 32 * call.sharing;
   const int64_t count = CeilDiv(call.k, kCount);
+  const uint32_t product = kBatch ? call.first + blockIdx.z : 0;
+  int64_t matrices[2] = {};  // of x and W
+  if constexpr (kBatch) call.batch.PlacesOf(product, 2, matrices);
+  const int64_t behind = matrices[1] * call.n * count;
   const auto load = [&](int matrix, int64_t piece) {
     const WeightView& w = matrix == 0 ? call.weight : call.up;
-    return piece < count ? __ldcs(Pieces::RowAt(w, n) + piece) : Piece{};
+    return piece < count ? __ldcs(Pieces::RowAt(w, n) + behind + piece) : Piece{};
   };
   Piece pieces[kLoads][kMatrices];
 #pragma unroll
@@ -106,7 +116,7 @@ __global__ void __launch_bounds__(kRowWarps * 32)
   ptx::LetNextKernelBegin();
   if (call.constant_weights) ptx::WaitForKernelBefore();
   const int row0 = static_cast<int>(blockIdx.y) * kRows;
-  const T* x = static_cast<const T*>(call.x) + row0 * call.k;
+  const T* x = static_cast<const T*>(call.x) + (matrices[0] * call.m + row0) * call.k;
   float own[kMatrices][kRows] = {};
   for (int64_t round = first; round < count; round += kLoads * step) {
 #pragma unroll
@@ -124,6 +134,10 @@ __global__ void __launch_bounds__(kRowWarps * 32)
       for (int r = 0; r < kRows; ++r) {
         if (kRows > 1 && row0 + r >= call.m) break;
         LoadX(x + r * call.k, piece * kCount, call.k, call.x_aligned, values);
+        if constexpr (kRounds) {
+#pragma unroll
+          for (float& value : values) value = ToFloat(FromFloat<Bfloat>(value));
+        }
 #pragma unroll
         for (int j = 0; j < kMatrices; ++j) {
           float sum = 0;
@@ -158,11 +172,14 @@ __global__ void __launch_bounds__(kRowWarps * 32)
   if constexpr (kGated) {
     call.epilogue.WriteGated<T>(row0 + row, to, total[0], total[1]);
   } else {
-    call.epilogue.Write<T>(row0 + row, to, total[0]);
+    call.epilogue.Write<T>(row0 + row, to, total[0], int64_t{product} * call.m * call.n);
   }
 }
 
-template <typename T, typename Pieces, bool kGated>
+// Products that a grid has.
+inline constexpr int64_t kMostSmallProducts = 65535;
+
+template <typename T, typename Pieces, bool kGated, bool kBatch = false, bool kRounds = false>
 Error LaunchSmallRowsOf(const ProductParams& params, Stream stream) {
   RowsCall call{.n = params.n, .k = params.k, .m = static_cast<int>(params.m)};
   call.sharing = params.k > kLongRow ? 4 : 1;
@@ -172,13 +189,24 @@ Error LaunchSmallRowsOf(const ProductParams& params, Stream stream) {
   call.weight = WeightView::Of(params.weight, params.n, params.k);
   call.up = WeightView::Of(params.up, params.n, params.k);
   call.epilogue = Epilogue::Of(params);
+  const StridedAxes<2> batch(params.batch, {params.x_steps, params.weight_steps});
+  if (kBatch) call.batch = batch.Walked();
   const int rows = params.m == 1 ? 1 : kManySmallRows, columns = kRowWarps / call.sharing;
-  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(CeilDiv(params.n, columns)),
-                                       static_cast<unsigned>(CeilDiv(params.m, rows))),
-                          .block = kRowWarps * 32};
-  return rows == 1
-             ? Launch(SmallRowsKernel<T, Pieces, kGated, 1>, shape, stream, call)
-             : Launch(SmallRowsKernel<T, Pieces, kGated, kManySmallRows>, shape, stream, call);
+  auto* const kernel = rows == 1
+                           ? SmallRowsKernel<T, Pieces, kGated, kBatch, kRounds, 1>
+                           : SmallRowsKernel<T, Pieces, kGated, kBatch, kRounds, kManySmallRows>;
+  const int64_t products = batch.size();
+  for (int64_t first = 0; first < products; first += kMostSmallProducts) {
+    call.first = static_cast<uint32_t>(first);
+    const LaunchShape shape{
+        .grid = dim3(static_cast<unsigned>(CeilDiv(params.n, columns)),
+                     static_cast<unsigned>(CeilDiv(params.m, rows)),
+                     static_cast<unsigned>(std::min(products - first, kMostSmallProducts))),
+        .block = kRowWarps * 32};
+    const Error error = Launch(kernel, shape, stream, call);
+    if (error != 0) return error;
+  }
+  return 0;
 }
 
 }  // namespace pagefuse::cuda

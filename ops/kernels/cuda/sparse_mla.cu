@@ -79,7 +79,7 @@ Error LaunchPlain(const SparseMla& call, const SinkResults& results, const Plain
 // The results of a call by the kernel that takes it.
 SinkResults CutResults(const SparseMla& call, const LatentTiles& tiles) {
   constexpr float kLog2E = 1.4426950408889634f;
-  if (tiles.fits()) return ResultsOf(call, tiles.splits, 1);  // scores are in log2
+  if (tiles.fits()) return ResultsOf(call, tiles.partials(), 1);  // scores are in log2
   return ResultsOf(call, CutOf(call, ShapeOf(call)).splits, kLog2E);
 }
 

@@ -34,7 +34,7 @@ __device__ RowSums WeighParts(const SinkResults& results, int64_t row, float* we
 template <int kCount>
 __device__ void AddParts(const SinkResults& results, int64_t row, const float* weights, int d,
                          float (&sums)[4]) {
-#pragma unroll 4
+#pragma unroll(kCount == 1 ? 1 : 4)
   for (int i = static_cast<int>(threadIdx.y); i < results.splits;
        i += static_cast<int>(blockDim.y)) {
     if (weights[i] == 0) continue;  // also those whose values nobody wrote
@@ -59,28 +59,31 @@ __global__ void __launch_bounds__(kThreads)
   if (thread < kWarp) {
     const RowSums all = WeighParts(results, row, weights);
     if (thread == 0) {
-      factor = FinishSums(results, row, all);
+      factor = FinishSums(results, row, HeadOf(results, row), all);
       empty = all.max == -INFINITY;
     }
   }
   __syncthreads();
   const int n = results.value_size;
   const int d = 4 * static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
-  float sums[4] = {};
   if (n % 4 == 0) {
+    float sums[4] = {};
     if (d < n) AddParts<4>(results, row, weights, d, sums);
+    slices[thread] = make_float4(sums[0], sums[1], sums[2], sums[3]);
   } else {
+#pragma unroll 1
     for (int k = 0; k < 4 && d + k < n; ++k) {
       float one[4] = {};
       AddParts<1>(results, row, weights, d + k, one);
-      sums[k] = one[0];
+      reinterpret_cast<float*>(slices + thread)[k] = one[0];
     }
   }
-  slices[thread] = make_float4(sums[0], sums[1], sums[2], sums[3]);
   __syncthreads();
   if (threadIdx.y != 0) return;
+#pragma unroll 1
   for (int k = 0; k < 4 && d + k < n; ++k) {
     float total = 0;
+#pragma unroll 4
     for (int slice = 0; slice < static_cast<int>(blockDim.y); ++slice) {
       total += reinterpret_cast<const float*>(slices + slice * blockDim.x + threadIdx.x)[k];
     }
@@ -95,19 +98,22 @@ int64_t FloatsOfSums(const SinkResults& results) {
 
 }  // namespace
 
-// A round of CTAs takes as long as its tiles; what a CTA does beside them costs as much as kFixed tiles, and each partial result as one that
-// is written and read again.
-int SplitsOf(const SplitWork& work) {
+// A round of CTAs takes as long as its tiles, and what a CTA does beside them costs as much as kFixed tiles.
+int64_t CostOfSplits(const SplitWork& work, int64_t splits) {
   constexpr int64_t kFixed = 3;
+  const int64_t rounds = CeilDiv(work.ctas * splits, std::max<int64_t>(work.slots, 1));
+  return rounds * (CeilDiv(work.tiles, splits) + kFixed);
+}
+
+// Each partial result costs as much as a tile: it is written and read again.
+int SplitsOf(const SplitWork& work) {
   const int64_t slots = std::max<int64_t>(work.slots, 1);
   const int64_t most = std::min<int64_t>(work.tiles, kMostSplits);
   int best = 1;
   int64_t least = INT64_MAX;
   for (int64_t splits = 1; splits == 1 || splits <= most; ++splits) {
-    const int64_t ctas = work.ctas * splits;
-    const int64_t tiles = CeilDiv(work.tiles, splits) + kFixed;
-    const int64_t join = splits > 1 ? ctas / slots + 2 : 0;
-    const int64_t cost = CeilDiv(ctas, slots) * tiles + join;
+    const int64_t join = splits > 1 ? work.ctas * splits / slots + 2 : 0;
+    const int64_t cost = CostOfSplits(work, splits) + join;
     if (cost < least) best = static_cast<int>(splits), least = cost;
   }
   return best;

@@ -35,6 +35,8 @@ struct SplitWork {
   int64_t slots = 1;  // CTAs that run at a time
 };
 inline constexpr int kMostSplits = 128;
+// How long its CTAs take when they are cut so, in tiles, without the join.
+int64_t CostOfSplits(const SplitWork& work, int64_t splits);
 int SplitsOf(const SplitWork& work);
 
 // Bytes of the partial results.

@@ -10,17 +10,22 @@
 
 namespace pagefuse::cuda {
 
-// What the weighted sum of a row's values is multiplied by; 0 where it has no key. Writes lse, for one thread.
-__device__ inline float FinishSums(const SinkResults& results, int64_t row, RowSums sums) {
+// Whose sink a row has.
+__device__ inline int64_t HeadOf(const SinkResults& results, int64_t row) {
+  return results.sink == nullptr ? 0 : row / results.rows_of_head % results.heads;
+}
+
+// What the weighted sum of a row's values is multiplied by; 0 where it has no key. One thread of a row `writes` lse.
+__device__ inline float FinishSums(const SinkResults& results, int64_t row, int64_t head,
+                                   RowSums sums, bool writes = true) {
   constexpr float kLn2 = 0.6931471805599453f;
   const bool empty = sums.max == -INFINITY;
   const float lse = empty ? INFINITY : sums.max * (results.unit * kLn2) + logf(sums.sum);
-  if (results.lse != nullptr) results.lse[row] = lse;
+  if (writes && results.lse != nullptr) results.lse[row] = lse;
   if (empty) return 0;
   const float factor = 1 / sums.sum;
   if (results.sink == nullptr) return factor;
-  const float sink = results.sink[row / results.rows_of_head % results.heads];
-  return factor / (1 + expf(sink - lse));
+  return factor / (1 + expf(results.sink[head] - lse));
 }
 
 // The element of `out` at row * value_size + d.
@@ -58,7 +63,7 @@ __device__ inline void StoreSinkRow(const SinkResults& results, int64_t row, int
     return;
   }
   float factor = 0;
-  if (LaneId() == 0) factor = FinishSums(results, row, sums);
+  if (LaneId() == 0) factor = FinishSums(results, row, HeadOf(results, row), sums);
   factor = __shfl_sync(kAllLanes, factor, 0);
   const bool empty = sums.max == -INFINITY;
 #pragma unroll 1

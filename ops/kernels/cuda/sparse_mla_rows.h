@@ -10,12 +10,15 @@
 
 namespace pagefuse::cuda::latent {
 
-// Places [0, count), each of which holds a row or none: those of the first list, then those of the second; or positions of the sequence.
+// Places [begin, count), each of which holds a row or none: those of the first list, then those of the second; or positions of the sequence.
 struct SeenRows {
   int token = 0;
   int sequence = -1;  // dense
   int first_list = 0;
-  int count = 0;
+  int begin = 0, count = 0;
+
+  // Other places hold none.
+  __device__ bool Has(int place) const { return place >= begin && place < count; }
 };
 
 __device__ inline bool IsFirstThread() { return threadIdx.x == 0; }
@@ -36,6 +39,7 @@ __device__ inline int SequenceOf(const SparseMla& call, int token) {
   // Most steps have a token a sequence.
   if (token < call.sequences && starts[token] == token && starts[token + 1] > token) return token;
   int low = 0, high = static_cast<int>(call.sequences);
+#pragma unroll 1
   while (high - low > 1) {
     const int middle = (low + high) / 2;
     (starts[middle] <= token ? low : high) = middle;
@@ -82,6 +86,7 @@ __device__ inline void CheckStarts(const SparseMla& call) {
     const int32_t last = starts[call.sequences];
     if (last != call.tokens) call.errors.Tell(input, call.sequences, last);
   }
+#pragma unroll 1
   for (int64_t b = threadIdx.x; b < call.sequences; b += blockDim.x) {
     if (starts[b + 1] < starts[b]) call.errors.Tell(input, b + 1, starts[b + 1]);
   }
@@ -92,9 +97,9 @@ __device__ inline uint32_t BlockSizeOf(const CacheRows& rows) {
   return static_cast<uint32_t>(min(rows.block_size, int64_t{1} << 31));
 }
 
-// What the list, or the table, has at a place; -1 behind the last one.
+// What the list, or the table, has at a place; -1 where there is none.
 __device__ inline int32_t EntryAt(const SparseMla& call, const SeenRows& seen, int place) {
-  if (place >= seen.count) return -1;
+  if (!seen.Has(place)) return -1;
   if (call.is_dense) {
     const uint32_t column = static_cast<uint32_t>(place) / BlockSizeOf(call.lists[0].rows);
     return call.block_table[seen.sequence * call.table_columns + column];
@@ -107,7 +112,7 @@ __device__ inline int32_t EntryAt(const SparseMla& call, const SeenRows& seen, i
 // The row of a place by its entry; null data where there is none.
 __device__ inline RowAddress RowOfEntry(const SparseMla& call, const SeenRows& seen, int place,
                                         int32_t entry) {
-  if (place >= seen.count) return {};
+  if (!seen.Has(place)) return {};
   const bool second = !call.is_dense && place >= seen.first_list;
   const SparseMla::List& list = call.lists[second ? 1 : 0];
   const uint32_t block_size = BlockSizeOf(list.rows);

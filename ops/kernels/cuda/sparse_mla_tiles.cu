@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which calls of SparseMlaAttention tiles take, and how they are cut.
+#include <algorithm>
+
+#include "pagefuse/ops/kernels/cuda/cluster.h"
 #include "pagefuse/ops/kernels/cuda/element.h"
 #include "pagefuse/ops/kernels/cuda/paged_attention_kernel.h"
 #include "pagefuse/ops/kernels/cuda/sparse_mla_tiles.h"
@@ -37,6 +40,39 @@ bool IsAlignedCall(const SparseMla& call) {
   return IsAligned(call.q, 16) && IsAligned(call.out, 16);
 }
 
+// Tiles of heads of a CTA. More of them take each row once; one alone takes the least time where few tokens have few rows, of which a cluster's
+// CTA has kFewTiles at most.
+int HeadTilesOf(const SparseMla& call) {
+  constexpr int64_t kFewTiles = 4;
+  const int64_t all = CeilDiv(call.heads, kLatentTileHeads);
+  const int64_t tiles = CeilDiv(call.most_rows(), kLatentTileRows);
+  const int64_t slots = int64_t{Multiprocessors()} * LatentResidents(false, 1);
+  const int blocks = std::min(MostClusterBlocks(), kMostLatentCluster);
+  const bool few = call.tokens * all * blocks <= slots && tiles <= kFewTiles * blocks;
+  if (all == 1 || (blocks > 1 && few)) return 1;
+  return 2;
+}
+
+// Splits that a launch more joins, or those of a cluster, which joins them itself: by the time that both take, in tiles.
+void Cut(const SparseMla& call, LatentTiles& tiles) {
+  constexpr int64_t kJoinLaunch = 4, kJoinCluster = 1;
+  const int residents = LatentResidents(tiles.exact, tiles.head_tiles);
+  SplitWork work = {.ctas = call.tokens * tiles.head_groups,
+                    .tiles = CeilDiv(call.most_rows(), kLatentTileRows),
+                    .slots = int64_t{Multiprocessors()} * residents};
+  tiles.splits = SplitsOf(work);
+  int64_t least = CostOfSplits(work, tiles.splits) + (tiles.splits > 1 ? kJoinLaunch : 0);
+  // Clusters are whole within parts of the device.
+  work.slots = int64_t{Multiprocessors() / kMostLatentCluster * kMostLatentCluster} * residents;
+  for (int cluster = 2; cluster <= std::min(MostClusterBlocks(), kMostLatentCluster);
+       cluster *= 2) {
+    const int64_t cost = CostOfSplits(work, cluster) + kJoinCluster;
+    if (cost >= least) continue;
+    least = cost;
+    tiles.splits = tiles.cluster = cluster;
+  }
+}
+
 }  // namespace
 
 LatentTiles LatentTilesOf(const SparseMla& call) {
@@ -44,12 +80,9 @@ LatentTiles LatentTilesOf(const SparseMla& call) {
   if (!IsAlignedCall(call) || MostShared() < kTilesBytes) return tiles;
   tiles.format = FormatOf(call);
   tiles.exact = call.query_type != DataType::kBfloat16;
-  tiles.head_tiles = tiles.exact || call.heads <= kLatentTileHeads ? 1 : 2;
+  tiles.head_tiles = tiles.exact ? 1 : HeadTilesOf(call);
   tiles.head_groups = static_cast<int>(CeilDiv(call.heads, tiles.head_tiles * kLatentTileHeads));
-  const int residents = LatentResidents(tiles.exact, tiles.head_tiles);
-  tiles.splits = SplitsOf({.ctas = call.tokens * tiles.head_groups,
-                           .tiles = CeilDiv(call.most_rows(), kLatentTileRows),
-                           .slots = int64_t{Multiprocessors()} * residents});
+  Cut(call, tiles);
   return tiles;
 }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel of SparseMlaAttention on tiles, for .cu files with some of its instances: rows come to a ring of stages in shared memory by copies
-// of 16 bytes, those of the tiles ahead while one is computed.
+// The kernel of SparseMlaAttention on tiles, for .cu files with some of its instances: rows come to a ring in shared memory by copies of 16
+// bytes, those of the tiles ahead while one is computed.
 #pragma once
 
 #include <algorithm>
 
 #include "pagefuse/ops/kernels/cuda/launch_kernel.h"
+#include "pagefuse/ops/kernels/cuda/sparse_mla_tile_results.h"
 #include "pagefuse/ops/kernels/cuda/sparse_mla_tile_sums.h"
 
 namespace pagefuse::cuda::latent {
@@ -14,173 +15,197 @@ namespace pagefuse::cuda::latent {
 template <class RowsOf, int kHeadTilesOf, bool kExactOf>
 struct TilesConfig {
   using Rows = RowsOf;
+  using Work = TileWork<kHeadTilesOf>;
+  using Results = TileResults<Work::kHeads>;
   static constexpr bool kExact = kExactOf;
-  static constexpr int kHeadTiles = kHeadTilesOf, kHeads = kHeadTiles * kLatentTileHeads;
   // Three bfloat16 hold a float; of weights, which are at most 1, 16 bits are enough.
   static constexpr int kQueryParts = kExact ? 3 : 1, kWeightParts = kExact ? 2 : 1;
-  static constexpr int kResidents = LatentResidents(kExact, kHeadTiles);
+  static constexpr int kResidents = LatentResidents(kExact, kHeadTilesOf);
 
-  // Bytes of shared memory, from the end of the stages on.
+  // Rows are copied in groups, a row by each warp; the ring has those of a tile and what is ahead.
+  static constexpr int kGroupRows = Work::kWarps, kTileGroups = kLatentTileRows / kGroupRows;
+  static constexpr int kGroupBytes = kGroupRows * Rows::kStride;
+  static constexpr int kMostGroups = 4 * kTileGroups;
+
+  // Bytes of shared memory, from the end of the ring on.
   static constexpr int kTileStride = 2 * Rows::kSize + kPadding;
   static constexpr int kTileBytes = Rows::kWidens ? kLatentTileRows * kTileStride : 0;
-  static constexpr int kScoreBytes = kQuarters * kHeads * kScoreStride * 4;
-  static constexpr int kWeightBytes = kWeightParts * kHeads * kWeightStride;
-  static constexpr int kKeepBytes = kHeads * 4;
-  static constexpr int kMostStages = 4;
-  static constexpr int kFixedBytes =
-      kTileBytes + kScoreBytes + kWeightBytes + kKeepBytes + kMostStages * kLatentTileRows;
-  static constexpr int kStageBytes = kLatentTileRows * Rows::kStride;
+  static constexpr int kScoreBytes = kQuarters * Work::kHeads * kScoreStride * 4;
+  static constexpr int kWeightBytes = kWeightParts * Work::kHeads * kWeightStride;
+  static constexpr int kKeepBytes = Work::kHeads * 4;
+  using Softmax = TileSoftmax<Work, kWeightParts>;
+  static constexpr int kFixedBytes = kTileBytes + kScoreBytes + kWeightBytes +
+                                     Softmax::kSharedBytes + kKeepBytes + kMostGroups * kGroupRows;
   // What a GPU of sm_80 or sm_90 has for as many CTAs.
   static constexpr int kMostBytes = kResidents == 1 ? 160 << 10 : 112 << 10;
-  static constexpr int kStages = std::min((kMostBytes - kFixedBytes) / kStageBytes, kMostStages);
-  static_assert(kStages >= 2);
-  static constexpr int kBytes = kStages * kStageBytes + kFixedBytes;
+  static constexpr int kGroups = std::min((kMostBytes - kFixedBytes) / kGroupBytes, kMostGroups);
+  static constexpr int kAhead = kGroups - kTileGroups;  // groups
+  static_assert(kAhead >= kTileGroups);
+  static constexpr int kBytes = kGroups * kGroupBytes + kFixedBytes;
+  static_assert(Results::kBytes <= kBytes);
+};
+
+// Rows of a tile: of a ring from group `first` on, or of a tile that widened ones fill.
+template <class Config>
+struct TileView {
+  const uint8_t* base;
+  int first;
+
+  __device__ const uint8_t* Row(int row) const {
+    int group = first + row / Config::kGroupRows;
+    if (group >= Config::kGroups) group -= Config::kGroups;
+    return base + (group * Config::kGroupRows + row % Config::kGroupRows) * Config::kTileStride;
+  }
 };
 
 template <class Config>
 struct TilesShared {
   uint8_t* base;
 
-  __device__ uint8_t* stage(int i) const { return base + i * Config::kStageBytes; }
-  // The tile that products read: of stage i, or that of widened rows.
-  __device__ uint8_t* tile(int i) const {
-    return stage(Config::Rows::kWidens ? Config::kStages : i);
+  // Place i of the ring, less than twice around.
+  __device__ static int Around(int i) { return i < Config::kGroups ? i : i - Config::kGroups; }
+  // The warp's row of a group.
+  __device__ uint8_t* own_row(int group) const {
+    return base + group * Config::kGroupBytes + WarpId() * Config::Rows::kStride;
+  }
+  __device__ uint8_t* widened() const { return base + Config::kGroups * Config::kGroupBytes; }
+  // The tile that products read.
+  __device__ TileView<Config> tile(int first) const {
+    if constexpr (Config::Rows::kWidens) return {widened(), 0};
+    return {base, first};
   }
   __device__ float* scores() const {
-    return reinterpret_cast<float*>(stage(Config::kStages) + Config::kTileBytes);
+    return reinterpret_cast<float*>(widened() + Config::kTileBytes);
   }
   __device__ uint8_t* weights() const {
     return reinterpret_cast<uint8_t*>(scores()) + Config::kScoreBytes;
   }
+  __device__ uint8_t* softmax() const { return weights() + Config::kWeightBytes; }
   __device__ float* keeps() const {
-    return reinterpret_cast<float*>(weights() + Config::kWeightBytes);
+    return reinterpret_cast<float*>(softmax() + Config::Softmax::kSharedBytes);
   }
-  // Which rows of stage i there are.
-  __device__ bool* present(int i) const {
-    return reinterpret_cast<bool*>(keeps() + Config::kHeads) + i * kLatentTileRows;
+  // Which rows of a group there are.
+  __device__ bool* present(int group) const {
+    return reinterpret_cast<bool*>(keeps() + Config::Work::kHeads) + group * Config::kGroupRows;
   }
 };
 
-// Fetches the tiles of some places, in order. What lists and tables say of the next tile is read while this one is computed.
+// Fetches the rows of a token's places in order, as many groups at a time as a tile has. What lists and tables say of them is read kRead such
+// steps before.
 template <class Config>
 struct TileFetcher {
-  int place;  // of the lane's row: row lane % 4 of the warp's
-  int32_t entry;
-  int stage = 0;
+  static constexpr int kStep = Config::kTileGroups;
+  static constexpr int kRead = Config::Softmax::kShares ? 1 : 2;  // where registers are short: 1
+  // Steps before the first tile is computed. Where they are not whole, the first groups have places before the first one, which are no rows.
+  static constexpr int kFirstSteps = (Config::kAhead + kStep - 1) / kStep;
+  static constexpr int kNone = kFirstSteps * kStep - Config::kAhead;
 
-  __device__ TileFetcher(const SparseMla& call, const SeenRows& seen, int begin)
-      : place(begin + WarpId() * kWarpRows + LaneId() % kWarpRows) {
-    entry = EntryAt(call, seen, place);
+  int place;             // of the lane's row: of group lane % kStep, the warp's
+  int32_t entry[kRead];  // of this place, and of those of the next steps
+
+  __device__ TileFetcher(const SparseMla& call, const SeenRows& seen)
+      : place(seen.begin + (LaneId() % kStep - kNone) * Config::kGroupRows + WarpId()) {
+#pragma unroll
+    for (int i = 0; i < kRead; ++i) entry[i] = EntryAt(call, seen, place + i * kLatentTileRows);
   }
-  __device__ void Next(const SparseMla& call, const SeenRows& seen,
+  // To groups of the ring from `group` on.
+  __device__ void Next(const SparseMla& call, const SeenRows& seen, int group,
                        const TilesShared<Config>& shared) {
-    const RowAddress row = RowOfEntry(call, seen, place, entry);
-    if (LaneId() < kWarpRows) {
-      shared.present(stage)[WarpId() * kWarpRows + LaneId()] = row.data != nullptr;
+    const RowAddress row = RowOfEntry(call, seen, place, entry[0]);
+    if (LaneId() < kStep) {
+      shared.present(shared.Around(group + LaneId()))[WarpId()] = row.data != nullptr;
     }
-    CopyWarpRows<typename Config::Rows>(row, call.q, shared.stage(stage));
-    ptx::CommitCopies();
+#pragma unroll
+    for (int i = 0; i < kStep; ++i) {
+      const uint8_t* scale = Config::Rows::kScaleBytes > 0 ? OfLane(row.scale, i) : nullptr;
+      CopyRowAsync<typename Config::Rows>(OfLane(row.data, i), scale, call.q,
+                                          shared.own_row(shared.Around(group + i)));
+      ptx::CommitCopies();
+    }
+#pragma unroll
+    for (int i = 1; i < kRead; ++i) entry[i - 1] = entry[i];
+    entry[kRead - 1] = EntryAt(call, seen, place + kRead * kLatentTileRows);
     place += kLatentTileRows;
-    entry = EntryAt(call, seen, place);
-    stage = stage + 1 == Config::kStages ? 0 : stage + 1;
   }
 };
 
 // What a CTA found of its heads.
 template <class Config>
 struct TileSums {
-  TileSoftmax<Config::kHeads, Config::kWeightParts> softmax;
-  TileValues<Config::kHeadTiles, Config::kWeightParts> values;
+  typename Config::Softmax softmax;
+  TileValues<typename Config::Work, Config::kWeightParts> values;
 };
 
-// Adds what places [begin, seen.count) give.
+// The warp's rows of a tile, widened.
 template <class Config>
-__device__ void AttendTiles(const SparseMla& call, const SeenRows& seen, int begin, int64_t head,
-                            const TilesShared<Config>& shared, TileSums<Config>& sums) {
+__device__ void WidenRows(const TilesShared<Config>& shared, int first) {
+#pragma unroll 2
+  for (int i = 0; i < Config::kTileGroups; ++i) {
+    const int row = i * Config::kGroupRows + WarpId();
+    WidenRow<typename Config::Rows>(shared.own_row(shared.Around(first + i)),
+                                    shared.widened() + row * Config::kTileStride);
+  }
+}
+
+// Adds a tile, which begins at group `first` of the ring.
+template <class Config, class Query>
+__device__ void AddTile(const SparseMla& call, const TilesShared<Config>& shared, int first,
+                        const Query& query, TileSums<Config>& sums) {
   constexpr float kLog2E = 1.4426950408889634f;
+  if constexpr (Config::Rows::kWidens) __syncthreads();
+  const TileView<Config> tile = shared.tile(first);
+  query.Score(tile, shared.scores());
+  __syncthreads();
+  const int own = shared.Around(first + LaneId() / Config::kGroupRows);
+  sums.softmax.Weigh(shared.scores(), call.scale * kLog2E,
+                     shared.present(own)[LaneId() % Config::kGroupRows], shared.weights(),
+                     shared.keeps());
+  __syncthreads();
+  sums.values.Rescale(shared.keeps());
+  sums.values.Add(shared.weights(), tile);
+}
+
+// Adds what the places give, of which there is one at least.
+template <class Config>
+__device__ void AttendTiles(const SparseMla& call, const SeenRows& seen, int64_t head,
+                            const TilesShared<Config>& shared, TileSums<Config>& sums) {
   using Rows = typename Config::Rows;
-  const int count = (seen.count - begin + kLatentTileRows - 1) / kLatentTileRows;
-  TileFetcher<Config> fetcher(call, seen, begin);
-#pragma unroll 1
-  for (int i = 0; i < Config::kStages - 1; ++i) fetcher.Next(call, seen, shared);
-  QueryFragments<Rows::kSize, Config::kHeadTiles, Config::kQueryParts> query;
+  using Fetcher = TileFetcher<Config>;
+  Fetcher fetcher(call, seen);
+  QueryFragments<Rows::kSize, typename Config::Work, Config::kQueryParts> query;
   query.Load(call, seen.token, head);
-  const float factor = call.scale * kLog2E;
-  int stage = 0;
+  const int count = (seen.count - seen.begin + kLatentTileRows - 1) / kLatentTileRows;
+  // Group of the tile that is computed; before the first one, of where it would be.
+  int first = Config::kGroups - Fetcher::kFirstSteps * Config::kTileGroups;
 #pragma unroll 1
-  for (int i = 0; i < count; ++i) {
-    ptx::WaitForCopies<Config::kStages - 2>();
-    __syncthreads();  // the tile is there, and all have left the one before
-    if constexpr (Rows::kWidens) {
-      WidenWarpRows<Rows>(shared.stage(stage), Config::kTileStride, shared.tile(stage));
+  for (int i = -Fetcher::kFirstSteps; i < count; ++i) {
+    if (i >= 0) {
+      ptx::WaitForCopies<Config::kAhead - Config::kTileGroups>();
+      __syncthreads();  // the tile is there, and all have left the one before
+      if constexpr (Rows::kWidens) WidenRows(shared, first);
     }
-    fetcher.Next(call, seen, shared);
-    if constexpr (Rows::kWidens) __syncthreads();
-    const uint8_t* tile = shared.tile(stage);
-    query.Score(tile, Config::kTileStride, shared.scores());
-    __syncthreads();
-    sums.softmax.Weigh(shared.scores(), factor, shared.present(stage)[LaneId()], shared.weights(),
-                       shared.keeps());
-    __syncthreads();
-    sums.values.Rescale(shared.keeps());
-    sums.values.Add(shared.weights(), tile, Config::kTileStride);
-    stage = stage + 1 == Config::kStages ? 0 : stage + 1;
+    fetcher.Next(call, seen, shared.Around(first + Config::kAhead), shared);
+    if (i >= 0) AddTile(call, shared, first, query, sums);
+    first = shared.Around(first + Config::kTileGroups);
   }
   ptx::WaitForCopies<0>();
 }
 
-// Two neighbouring channels of an output.
-__device__ inline void StorePair(const SinkResults& results, int64_t at, float low, float high) {
-  switch (results.type) {
-    case DataType::kFloat16:
-      *reinterpret_cast<uint32_t*>(static_cast<Half*>(results.out) + at) = PackHalves(low, high);
-      return;
-    case DataType::kBfloat16:
-      *reinterpret_cast<uint32_t*>(static_cast<Bfloat*>(results.out) + at) = PackBfloats(low, high);
-      return;
-    default:
-      *reinterpret_cast<float2*>(static_cast<float*>(results.out) + at) = make_float2(low, high);
-  }
-}
-
-// The result of a split, or of all rows where there is one alone. `row` is that of the first head among [T, H], of which there are `heads`.
+// Leaves what was found over the tiles.
 template <class Config>
-__device__ void StoreTiles(const SinkResults& results, int64_t row, int heads, int split,
-                           const TilesShared<Config>& shared, TileSums<Config>& sums) {
-  const bool partial = results.splits > 1;
-  float* factors = shared.scores();  // all warps have read the last scores
+__device__ void LeaveSums(TileSums<Config>& sums, const typename Config::Results& results) {
+  float2 found[Config::Softmax::kOwn];
 #pragma unroll
   for (int i = 0; i < sums.softmax.kOwn; ++i) {
-    const int head = sums.softmax.HeadOf(i);
-    const RowSums all = {sums.softmax.max[i], SumOfLanes(sums.softmax.sum[i])};
-    if (LaneId() != 0 || head >= heads) continue;
-    if (partial) StoreSums(results, PartialOf(results, row + head, split), all);
-    factors[head] = partial ? 1 : FinishSums(results, row + head, all);
+    found[i] = sums.softmax.Sums(i);
+    found[i].y = SumOfLanes(found[i].y);
   }
-  __syncthreads();
-  const int channel = WarpId() * kWarpChannels + 2 * (LaneId() % 4);
+  __syncthreads();  // all have left the last tile
 #pragma unroll
-  for (int m = 0; m < Config::kHeadTiles; ++m) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int head = m * kLatentTileHeads + 8 * half + LaneId() / 4;
-      if (head >= heads) continue;
-      const float factor = factors[head];
-#pragma unroll
-      for (int n = 0; n < sums.values.kColumns; ++n) {
-        const float* pair = sums.values.sums[m][n] + 2 * half;
-        const int d = channel + 8 * n;
-        if (partial) {
-          const int64_t at = PartialOf(results, row + head, split) * kLatentValues + d;
-          *reinterpret_cast<float2*>(results.partial_values + at) = make_float2(pair[0], pair[1]);
-        } else {
-          const bool some = factor != 0;
-          StorePair(results, (row + head) * kLatentValues + d, some ? pair[0] * factor : 0,
-                    some ? pair[1] * factor : 0);
-        }
-      }
-    }
+  for (int i = 0; i < sums.softmax.kOwn; ++i) {
+    if (LaneId() == 0) results.sums[sums.softmax.HeadOf(i)] = found[i];
   }
+  sums.values.Store(results.kStride, results.values);
 }
 
 // CTAs that registers are shared out among: sm_80 has shared memory for one alone.
@@ -191,32 +216,48 @@ inline constexpr int kRegisterShares = 1;
 inline constexpr int kRegisterShares = Config::kResidents;
 #endif
 
+// The CTAs of a cluster are neighbours. Groups of heads read the same rows: they follow.
+template <int kHeads>
+__device__ TileShare ShareOf(const SparseMla& call, const LatentTiles& tiles) {
+  const unsigned block = ptx::BlockIndex();
+  const auto cluster = static_cast<unsigned>(tiles.cluster);
+  const auto groups = static_cast<unsigned>(tiles.head_groups);
+  const auto partials = static_cast<unsigned>(tiles.partials());
+  const unsigned rest = block / cluster;
+  TileShare share;
+  share.token = static_cast<int>(rest / groups / partials);
+  share.head = int64_t{rest % groups} * kHeads;
+  share.heads = static_cast<int>(min(int64_t{kHeads}, call.heads - share.head));
+  share.rank = static_cast<int>(block % cluster);
+  share.cluster = tiles.cluster;
+  share.partial = static_cast<int>(rest / groups % partials);
+  return share;
+}
+
 template <class Config>
-__global__ void __launch_bounds__(kTileThreads, kRegisterShares<Config>)
+__global__ void __launch_bounds__(Config::Work::kThreads, kRegisterShares<Config>)
     LatentTilesKernel(const __grid_constant__ SparseMla call,
                       const __grid_constant__ SinkResults results, const LatentTiles tiles) {
+  constexpr int kHeads = Config::Work::kHeads;
   extern __shared__ float4 latent_tiles[];
   const TilesShared<Config> shared = {reinterpret_cast<uint8_t*>(latent_tiles)};
-  ptx::WaitForKernelBefore();
-  if (blockIdx.x == 0 && call.is_dense) CheckStarts(call);
-  // Groups of heads read the same rows: they are neighbours.
-  const auto groups = static_cast<unsigned>(tiles.head_groups);
-  const auto splits = static_cast<unsigned>(tiles.splits);
-  const int64_t head = int64_t{blockIdx.x % groups} * Config::kHeads;
-  const auto split = static_cast<int>(blockIdx.x / groups % splits);
-  const auto token = static_cast<int>(blockIdx.x / groups / splits);
-  SeenRows seen = RowsOfToken(call, token);
-  const Places places = SplitOf(seen, tiles.splits, split);
-  seen.count = places.end;
-  TileSums<Config> sums;
-  sums.softmax.Clear();
+  TileSums<Config> sums = {.softmax = typename Config::Softmax(shared.softmax())};
   sums.values.Clear();
-  if (places.begin < places.end) {
-    AttendTiles<Config>(call, seen, places.begin, head, shared, sums);
+  {
+    const TileShare share = ShareOf<kHeads>(call, tiles);
+    ptx::LetNextKernelBegin();
+    ptx::WaitForKernelBefore();
+    if (blockIdx.x == 0 && call.is_dense) CheckStarts(call);
+    SeenRows seen = RowsOfToken(call, share.token);
+    const Places places = SplitOf(seen, tiles.splits, share.partial * tiles.cluster + share.rank);
+    seen.begin = places.begin;
+    seen.count = places.end;
+    if (seen.begin < seen.count) AttendTiles<Config>(call, seen, share.head, shared, sums);
   }
-  ptx::LetNextKernelBegin();
-  const auto heads = static_cast<int>(min(int64_t{Config::kHeads}, call.heads - head));
-  StoreTiles<Config>(results, int64_t{token} * call.heads + head, heads, split, shared, sums);
+  const auto found = Config::Results::At(shared.base);
+  LeaveSums<Config>(sums, found);
+  ptx::WaitForCluster();
+  StoreResults<kHeads, Config::Work::kThreads>(results, ShareOf<kHeads>(call, tiles), found);
 }
 
 template <class Config>
@@ -229,9 +270,9 @@ Error LaunchTilesOf(const SparseMla& call, const SinkResults& results, const Lat
   }
   const int64_t ctas = call.tokens * tiles.head_groups * tiles.splits;
   if (ctas > INT32_MAX) return kTooLarge;
-  const LaunchShape launch = {dim3(static_cast<unsigned>(ctas)), dim3(kTileThreads),
+  const LaunchShape launch = {dim3(static_cast<unsigned>(ctas)), dim3(Config::Work::kThreads),
                               Config::kBytes};
-  return Launch(kernel, launch, stream, call, results, tiles);
+  return LaunchClusters(kernel, launch, tiles.cluster, stream, call, results, tiles);
 }
 
 // The instance of a format's rows that a call takes.

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// IndexerTopK and TopK: a block of threads a row (radix_select.h). ArgMax and ArgMin: a team of threads a row.
+// IndexerTopK: a cluster of blocks a row (cluster_select.h). TopK: a block a row (radix_select.h). ArgMax and ArgMin: a
+// team of threads a row.
+#include "pagefuse/ops/kernels/cuda/cluster.h"
+#include "pagefuse/ops/kernels/cuda/cluster_select.h"
 #include "pagefuse/ops/kernels/cuda/element_order.h"
 #include "pagefuse/ops/kernels/cuda/launch_kernel.h"
 #include "pagefuse/ops/kernels/cuda/ptx.h"
@@ -12,41 +15,60 @@ namespace {
 
 // --- IndexerTopK ---
 
-// Whether the range of row m is among the columns; else it is told.
-__device__ bool HasRange(const IndexerTopKCall& call, int64_t m) {
-  const int32_t begin = call.begins[m], end = call.ends[m];
-  if (begin >= 0 && end >= begin && end <= call.width) return true;
-  if (threadIdx.x == 0) {
-    const bool is_begin = begin < 0;
-    call.errors.Tell(is_begin ? call.begins_input : call.ends_input, call.first_row + m,
-                     is_begin ? begin : end);
+// The range of a row, empty where it is not among the columns: that is told.
+struct RowOfLogits {
+  const float* logits;
+  uint32_t count = 0;
+  uint32_t wanted = 0;
+  int32_t* indices;
+
+  __device__ RowOfLogits(const IndexerTopKCall& call, int64_t m)
+      : logits(call.logits + m * call.width), indices(call.indices + m * call.topk) {
+    const int32_t begin = call.begins[m], end = call.ends[m];
+    if (begin >= 0 && end >= begin && end <= call.width) {
+      logits += begin;
+      count = static_cast<uint32_t>(end - begin);
+      wanted = static_cast<uint32_t>(min(call.topk, int64_t{count}));
+    } else if (threadIdx.x == 0) {
+      const bool is_begin = begin < 0;
+      call.errors.Tell(is_begin ? call.begins_input : call.ends_input, call.first_row + m,
+                       is_begin ? begin : end);
+    }
   }
-  return false;
+  // Behind the `kept` best there is none.
+  __device__ void FillUp(int64_t kept, int64_t topk) const {
+    for (int64_t i = kept + threadIdx.x; i < topk; i += blockDim.x) indices[i] = -1;
+  }
+};
+
+// A cluster of blocks a row.
+__global__ void __launch_bounds__(kMostSelectThreads)
+    IndexerTopKKernel(const __grid_constant__ IndexerTopKCall call, int blocks, uint32_t capacity) {
+  __shared__ BucketSpace space;
+  ptx::LetNextKernelBegin();
+  BeginSelect(space);
+  ptx::WaitForKernelBefore();
+  const int block = static_cast<int>(blockIdx.x) % blocks;
+  const RowOfLogits row(call, static_cast<int>(blockIdx.x) / blocks);
+  if (block == 0) row.FillUp(row.wanted, call.topk);
+  if (row.wanted == 0) return;
+  SelectByCluster(row.logits, row.count, row.wanted, {block, blocks}, capacity, space, row.indices);
 }
 
+// A block a row, for rows that shared memory does not hold.
 __global__ void __launch_bounds__(kMostSelectThreads)
-    IndexerTopKKernel(const __grid_constant__ IndexerTopKCall call, uint32_t capacity) {
+    LongIndexerTopKKernel(const __grid_constant__ IndexerTopKCall call, uint32_t capacity) {
   __shared__ SelectSpace space;
   ptx::LetNextKernelBegin();
   ptx::WaitForKernelBefore();
-  const int64_t m = blockIdx.x;
-  const bool has_range = HasRange(call, m);
-  const int32_t begin = has_range ? call.begins[m] : 0;
-  const auto count = static_cast<uint32_t>(has_range ? call.ends[m] - begin : 0);
-  const auto* logits = reinterpret_cast<const uint32_t*>(call.logits) + m * call.width + begin;
-  const auto key_at = [&](uint32_t i) {
-    constexpr ElementOrder kOrder = ElementOrderOf(DataType::kFloat);
-    constexpr uint32_t kMinusInfinity = 0xFF800000;
-    const uint32_t bits = logits[i];
-    return kOrder.RankOf(kOrder.IsNan(bits) ? kMinusInfinity : bits);
-  };
+  const RowOfLogits row(call, blockIdx.x);
+  const auto key_at = [&](uint32_t i) { return KeyOfFloat(row.logits[i]); };
   Ranked<uint32_t>* items = ItemsOfBlock<uint32_t>(call.workspace, capacity);
-  const auto wanted = static_cast<uint32_t>(min(call.topk, int64_t{count}));
-  const uint32_t kept = SelectBest(count, key_at, 32, wanted, items, capacity, space);
-  int32_t* indices = call.indices + m * call.topk;
-  for (int64_t i = threadIdx.x; i < call.topk; i += blockDim.x) {
-    indices[i] = i < kept ? static_cast<int32_t>(items[i].index) : -1;
+  const uint32_t kept = SelectBest(row.count, key_at, 32, row.wanted, items, capacity, space);
+  for (uint32_t i = threadIdx.x; i < kept; i += blockDim.x) {
+    row.indices[i] = static_cast<int32_t>(items[i].index);
   }
+  row.FillUp(kept, call.topk);
 }
 
 // --- TopK ---
@@ -115,6 +137,35 @@ SelectPlan PlanOf(const IndexerTopKCall& call) {
   return {call.width, call.topk, sizeof(Ranked<uint32_t>)};
 }
 
+// Shared memory that a block may have beside BucketSpace.
+int MostItemBytes() {
+  int device = 0, bytes = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  return bytes - static_cast<int>(sizeof(BucketSpace));
+}
+
+ClusterSelectPlan ClusterPlanOf(const IndexerTopKCall& call) {
+  return {call.rows,
+          call.width,
+          std::min(call.topk, call.width),
+          {.blocks = MostClusterBlocks(),
+           .multiprocessors = Multiprocessors(),
+           .shared_bytes = MostItemBytes()}};
+}
+
+Error LaunchByClusters(const IndexerTopKCall& call, const ClusterSelectPlan& plan, Stream stream) {
+  // The same for all sizes: captured launches stay valid.
+  constexpr auto kAttribute = cudaFuncAttributeMaxDynamicSharedMemorySize;
+  const Error error = cudaFuncSetAttribute(IndexerTopKKernel, kAttribute, MostItemBytes());
+  if (error != 0) return error;
+  const LaunchShape shape = {.grid = static_cast<unsigned>(call.rows * plan.blocks),
+                             .block = static_cast<unsigned>(plan.threads),
+                             .shared_bytes = static_cast<size_t>(plan.shared_bytes)};
+  return LaunchClusters(IndexerTopKKernel, shape, plan.blocks, stream, call, plan.blocks,
+                        plan.capacity);
+}
+
 SelectPlan PlanOf(const TopKCall& call) {
   const bool is_wide = ElementOrderOf(call.type).sign >> 32 != 0 || call.type == DataType::kUint64;
   return {call.n, call.k, is_wide ? sizeof(Ranked<uint64_t>) : sizeof(Ranked<uint32_t>)};
@@ -129,14 +180,18 @@ LaunchShape ShapeOf(const SelectPlan& plan, int64_t rows) {
 }  // namespace
 
 size_t IndexerTopKWorkspace(const IndexerTopKCall& call) {
+  if (ClusterPlanOf(call).blocks != 0) return 0;
   return PlanOf(call).workspace_bytes * static_cast<size_t>(call.rows);
 }
 
 Error LaunchIndexerTopK(const IndexerTopKCall& call, Stream stream) {
   if (call.rows == 0 || call.topk == 0) return 0;
-  if (call.rows > INT32_MAX || std::min(call.topk, call.width) > kMostRanked) return kTooLarge;
+  const ClusterSelectPlan clusters = ClusterPlanOf(call);
+  if (call.rows > INT32_MAX / std::max(clusters.blocks, 1)) return kTooLarge;
+  if (clusters.blocks != 0) return LaunchByClusters(call, clusters, stream);
+  if (std::min(call.topk, call.width) > kMostRanked) return kTooLarge;
   const SelectPlan plan = PlanOf(call);
-  return Launch(IndexerTopKKernel, ShapeOf(plan, call.rows), stream, call, plan.capacity);
+  return Launch(LongIndexerTopKKernel, ShapeOf(plan, call.rows), stream, call, plan.capacity);
 }
 
 size_t TopKWorkspace(const TopKCall& call) {

@@ -20,8 +20,9 @@ struct CheckedSlots {
 
 #ifdef __CUDACC__
   // Where the token's row goes, or -1: nowhere. All lanes of a warp call it.
-  __device__ int64_t OfToken(int64_t token) const {
-    const int64_t slot = mapping[token];
+  __device__ int64_t OfToken(int64_t token) const { return OfToken(token, mapping[token]); }
+  // The same of a slot that was fetched before.
+  __device__ int64_t OfToken(int64_t token, int64_t slot) const {
     if (slot >= num_slots && LaneId() == 0) errors.Tell(input, token, slot);
     if (slot < 0 || slot >= num_slots) return -1;
     if (mapping.unique) return slot;

@@ -23,10 +23,11 @@ struct TableRange {
 // lies in the table's columns.
 absl::Status CheckUsedBlocks(const KernelArgs& args, int block_table, const TableRange& range,
                              const PagedBytes& paged);
-// Calls f(slot) for each of these tokens in turn.
+// Calls f(slot) for each of these tokens in turn. Blocks without room hold no range but an empty one.
 template <class F>
 void ForSlots(const TensorArg& block_table, const TableRange& range, int64_t block_size,
               const F& f) {
+  if (range.count == 0) return;
   int64_t entry = range.request * block_table.dim(1) + range.first / block_size;
   int64_t offset = range.first % block_size;
   for (int64_t left = range.count; left > 0; ++entry) {

@@ -118,7 +118,8 @@ absl::StatusOr<GroupedGather> MakeCall(const KernelArgs& args) {
 }
 
 absl::StatusOr<std::string> Decompose(const Node& node) {
-  PF_ASSIGN_OR_RETURN(const int64_t block_size, NumberOf(node, kIn["kv_cache"], 1));
+  PF_ASSIGN_OR_RETURN(int64_t block_size, NumberOf(node, kIn["kv_cache"], 1));
+  block_size = std::max<int64_t>(block_size, 1);  // of blocks without room nothing is read
   PF_ASSIGN_OR_RETURN(const int64_t columns, NumberOf(node, kIn["block_table"], 1));
   const GroupedRowFormat format = Fp8DsMlaRow();
   BodyWriter w;

@@ -70,14 +70,12 @@ bool GathersColumns(const Node& node, const Shape& from) {
 }
 
 bool MultipliesRows(const Node& node) {
-  if (node.Is("MatMulNBits", "com.microsoft") ||
-      IsAnyOf(node, {"GatedLinear", "Linear"}, "pagefuse")) {
-    return true;
-  }
+  if (node.Is("MatMulNBits", "com.microsoft") || node.Is("GatedLinear", "pagefuse")) return true;
   const bool fused = node.Is("FusedMatMul", "com.microsoft") && IntOr(node, "transA", 0) == 0 &&
                      IntOr(node, "transBatchA", 0) == 0 && IntOr(node, "transBatchB", 0) == 0;
   const auto& right = node.num_inputs() > 1 ? node.input(1)->shape() : std::nullopt;
-  return (node.Is("MatMul") || fused) && right && right->rank() == 2;
+  return (node.Is("MatMul") || fused || node.Is("Linear", "pagefuse")) && right &&
+         right->rank() == 2;
 }
 
 bool IsOfPlaces(const Node& node) {

@@ -100,6 +100,12 @@ absl::StatusOr<TokenAxes> RowsTimesFixedRule(const RowsNode& node) {
   return node.axes(0);
 }
 
+absl::StatusOr<TokenAxes> LinearRule(const RowsNode& node) {
+  if (node.rank(1) < 3) return RowsTimesFixedRule(node);
+  PF_RETURN_IF_ERROR(node.CheckFixedFrom(1));
+  return ProductOf(node, {.right = true});
+}
+
 // Row t / repeat of x times the matrix that expert_ids[t] names.
 absl::StatusOr<TokenAxes> GroupedRule(const RowsNode& node) {
   PF_RETURN_IF_ERROR(node.CheckFixedFrom(2));
@@ -190,7 +196,7 @@ const TokenRules& ProductRules() {
       {"pagefuse.GatedLinear", RowsTimesFixedRule},
       {"pagefuse.GroupedMatMul", GroupedRule},
       {"pagefuse.HyperConnectionMix", RowsTimesFixedRule},
-      {"pagefuse.Linear", RowsTimesFixedRule},
+      {"pagefuse.Linear", LinearRule},
       {"pagefuse.SplitLinear", RowsTimesFixedRule},
   };
   return rules;

@@ -128,6 +128,7 @@ absl::StatusOr<Product> RowsProduct(Node* node) {
                         " stays where the file has it");
   }
   const std::vector<int64_t>& dims = ConstantOf(node->input(1))->dims();
+  if (dims.size() != 2) return MatchFailure("its weight is a stack of matrices");
   Value* bias = node->num_inputs() > 2 ? node->input(2) : nullptr;
   return Product{.node = node,
                  .kind = {.type = DataType::kBfloat16, .k = dims[1], .has_bias = bias != nullptr},

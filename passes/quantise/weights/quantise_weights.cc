@@ -5,6 +5,8 @@
 //   y = MatMul (x, w)           =>  y = pagefuse.Linear (x, rows)
 //   y = Gather (table, ids)     =>  y = Cast <to = float> (Gather (rows, ids))
 //
+// w may be a stack of matrices, one for each of x.
+//
 // As codes of 4 or 8 bits in blocks of 32 along what a product sums over, symmetric:
 //
 //   y = MatMul (x, w)           =>  y = com.microsoft.MatMulNBits (x, codes, scales)

@@ -67,7 +67,7 @@ absl::StatusOr<StoredWeights::Parts> StoredWeights::Store(const WeightUse& weigh
 
 absl::StatusOr<StoredWeights::Parts> StoredWeights::Of(const WeightUse& weight) {
   const WeightMatrix& matrix = weight.matrix;
-  Stored& stored = stored_[{matrix.tensor->data(), matrix.columns_sum}];
+  Stored& stored = stored_[{matrix.tensor->data(), matrix.tensor->dims(), matrix.columns_sum}];
   if (stored.parts.empty()) {
     stored.matrix = *matrix.tensor;
     PF_ASSIGN_OR_RETURN(stored.parts, Store(weight));

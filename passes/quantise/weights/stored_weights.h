@@ -3,7 +3,7 @@
 #pragma once
 
 #include <map>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -45,8 +45,8 @@ class StoredWeights {
 
   Graph& graph_;
   const WeightFormat& format_;
-  // By memory, and which way it is summed.
-  std::map<std::pair<const void*, bool>, Stored> stored_;
+  // By memory, what it is seen as, and which way it is summed.
+  std::map<std::tuple<const void*, std::vector<int64_t>, bool>, Stored> stored_;
 };
 
 }  // namespace pagefuse

@@ -11,7 +11,7 @@
 namespace pagefuse {
 
 // A matrix [N, K] of floats, or [K, N] where not `columns_sum`: products sum over K. Or a stack of
-// them, with an axis of experts in front.
+// them, of experts or of heads, with an axis for them in front.
 struct WeightMatrix {
   const Tensor* tensor = nullptr;
   bool columns_sum = true;  // false: rows of the tensor are along K

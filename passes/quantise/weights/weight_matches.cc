@@ -22,7 +22,8 @@ absl::Status Kept(std::string_view why) { return absl::FailedPreconditionError(A
 constexpr int kMatrix = 2, kStack = 3;
 
 // The matrix that a product takes on its right, [K, N], or [N, K] where `transposed`; with an axis
-// of experts in front where `rank` is that of a stack. A Transpose of a constant is looked through.
+// of experts or heads in front where `rank` is that of a stack. A Transpose of a constant is looked
+// through.
 absl::StatusOr<WeightUse> MatrixOf(const Value* value, bool transposed, int rank = kMatrix) {
   const Node* producer = value->producer();
   if (producer != nullptr && producer->Is("Transpose")) {
@@ -79,8 +80,24 @@ absl::Status ExpectZero(const Node& node, const char* attribute) {
   return Kept(StrCat(attribute, ": expected 0, got ", IntOr(node, attribute, 0)));
 }
 
+int ExpectedRank(const Value* value) {
+  return value->shape() && value->shape()->rank() == kStack ? kStack : kMatrix;
+}
+
+// Matrices of x and of a stack are as many, one for each: Linear repeats neither.
+absl::Status ExpectMatrices(const Value* x, const WeightMatrix& matrix) {
+  if (!matrix.is_stack()) return absl::OkStatus();
+  const auto& shape = x->shape();
+  if (shape && shape->rank() >= kStack && ProvablyEqual(shape->back(2), Dim(matrix.count()))) {
+    return absl::OkStatus();
+  }
+  return Kept(StrCat("\"", x->name(), "\": expected a matrix for each of the ", matrix.count(),
+                     " of the weight, got ", shape ? shape->ToString() : "an unknown shape"));
+}
+
 absl::StatusOr<WeightMatch> ProductSite(Node* node, bool transposed) {
-  PF_ASSIGN_OR_RETURN(WeightUse weight, MatrixOf(node->input(1), transposed));
+  PF_ASSIGN_OR_RETURN(WeightUse weight,
+                      MatrixOf(node->input(1), transposed, ExpectedRank(node->input(1))));
   if (IsComputed(weight)) return WeightMatch{};
   PF_RETURN_IF_ERROR(ExpectZero(*node, "transA"));
   PF_RETURN_IF_ERROR(ExpectNumber(*node, "alpha", 1));
@@ -189,8 +206,13 @@ absl::StatusOr<WeightMatch> TableSite(Node* node) {
   return WeightMatch{.node = node, .weights = {table}, .is_table = true};
 }
 
-// Rows of codes in a table are whole bytes and blocks only of widths that blocks divide.
+// Rows of codes in a table are whole bytes and blocks only of widths that blocks divide. Products
+// with codes take one matrix.
 absl::Status CheckBlocks(const WeightMatch& match, const WeightFormat& format) {
+  if (match.weights[0].matrix.is_stack() && !match.is_grouped) {
+    return Kept(StrCat("weight \"", match.weights[0].value->name(),
+                       "\": expected a matrix, got rank ", kStack));
+  }
   const WeightUse& table = match.weights[0];
   if (!match.is_table || table.matrix.k() % format.block == 0) return absl::OkStatus();
   return Kept(StrCat("table \"", table.value->name(), "\": expected rows of a multiple of ",
@@ -202,7 +224,8 @@ absl::Status CheckRows(const WeightMatch& match) {
   for (const WeightUse& weight : match.weights) {
     PF_RETURN_IF_ERROR(ExpectFloat(weight));
   }
-  return absl::OkStatus();
+  if (match.is_grouped || match.is_table || match.is_gated()) return absl::OkStatus();
+  return ExpectMatrices(match.node->input(0), match.weights[0].matrix);
 }
 
 struct SiteOp {

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversions of the decode kernels over every code.
+// Conversions of the kernels, over every code and samples of all floats.
 #include "pagefuse/ops/kernels/cuda/convert.h"
 
 #include <array>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <random>
 
 #include "gtest/gtest.h"
 
@@ -63,6 +67,66 @@ TEST(Convert, MaskedNibblesAreHalves) {
 TEST(Convert, PairsHaveTheFirstInTheLowBits) {
   EXPECT_EQ(PackHalves(1.0f, -2.0f), 0xC0003C00u);
   EXPECT_EQ(PackBfloats(1.0f, -2.0f), 0xC0003F80u);
+}
+
+// --- numbers to codes ---
+
+float FloatOf(uint32_t bits) { return std::bit_cast<float>(bits); }
+uint32_t BitsOf(float x) { return std::bit_cast<uint32_t>(x); }
+
+// Far enough apart that a test looks at some of each exponent and sign.
+constexpr uint32_t kBitsStep = 4099;
+
+TEST(Convert, NumbersOfAtMostSixAreE2M1Codes) {
+  for (uint64_t bits = 0; bits <= UINT32_MAX; bits += 8 * kBitsStep) {
+    float x[8];
+    for (uint32_t i = 0; i < 8; ++i) {
+      x[i] = FloatOf(static_cast<uint32_t>(bits) + i);
+      if (!(std::fabs(x[i]) <= 6)) x[i] = std::copysign(6.0f, x[i]);
+    }
+    const uint32_t codes = PackE2m1(x);
+    for (int i = 0; i < 8; ++i) {
+      ASSERT_EQ(codes >> (4 * i) & 15, EncodeFloat<E2M1Format>(x[i])) << x[i];
+    }
+  }
+}
+
+template <GroupCodes kCodes>
+void ExpectPowerScales() {
+  const GroupFormat format = {kCodes, GroupScale::kPowerOfTwo, 0};
+  const uint32_t least = BitsOf(format.LargestCode() * 0x1p-126f);
+  constexpr uint32_t kInfinity = 0x7F800000u;
+  for (uint32_t bits = least; bits < kInfinity; bits += kBitsStep) {
+    const uint32_t exponent = PowerScaleExponent<kCodes>(FloatOf(bits));
+    ASSERT_EQ(exponent << 23, BitsOf(format.ScaleOf(FloatOf(bits)))) << FloatOf(bits);
+  }
+}
+
+TEST(Convert, PowerScalesAreThoseOfGroups) {
+  ExpectPowerScales<GroupCodes::kE4M3>();
+  ExpectPowerScales<GroupCodes::kE2M1>();
+}
+
+TEST(Convert, QuickQuotientsAreQuotients) {
+  std::mt19937 random(1);
+  for (int i = 0; i < 1000000; ++i) {
+    // Scales from 2^-60 to 2^60; some numbers are zeros or subnormals.
+    const float scale =
+        FloatOf((67 + static_cast<uint32_t>(random()) % 120) << 23 | (random() & 0x7FFFFFu));
+    auto bits = static_cast<uint32_t>(random());
+    if (i % 3 == 0) bits &= 0xFFFF0000u;
+    if (i % 7 == 0) bits &= 0x807FFFFFu;
+    if (i % 11 == 0) bits &= 0x80000000u;
+    const float x = FloatOf(bits);
+    if (!(std::fabs(x) / scale < 0x1p60f)) continue;
+    const float quotient = QuickQuotient(x, scale, 1.0f / scale), expected = x / scale;
+    if (std::fabs(expected) >= 0x1p-50f) {
+      ASSERT_EQ(BitsOf(quotient), BitsOf(expected)) << x << " / " << scale;
+    } else {
+      ASSERT_EQ(EncodeFloat<E4M3FNFormat>(quotient), EncodeFloat<E4M3FNFormat>(expected))
+          << x << " / " << scale;
+    }
+  }
 }
 
 }  // namespace
