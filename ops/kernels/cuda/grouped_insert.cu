@@ -73,92 +73,65 @@ Error LaunchFrom(const GroupedInsert& insert, Stream stream) {
 
 // --- rows in registers ---
 
-constexpr int kRegisterWarps = 4;  // of a block
-template <class Row>
-constexpr int kRegisterBlocks = Row::kLanes == kWarp ? 7 : 6;  // of a processor
+constexpr int kRegisterWarps = 8;  // of a block
 
-// The slot of this lane's token, of kTokens from `first` on that the warp has, or -1. `own_slot` is what the mapping says.
+// The slot of this lane's token, of kTokens from `first` on that the warp has, or -1.
 template <int kTokens>
-__device__ int64_t SlotOfLane(const CheckedSlots& slots, int64_t first, int64_t own_slot) {
-  constexpr int kLanes = kWarp / kTokens;
-  const int own = LaneId() / kLanes;
+__device__ int64_t SlotOfLane(const CheckedSlots& slots, int64_t first) {
+  const int own = LaneId() / (kWarp / kTokens);
   const int64_t token = first + own;
-  if (token >= slots.mapping.tokens) own_slot = -1;
+  int64_t slot = -1;
   if (slots.mapping.unique) {
-    if (own_slot < slots.num_slots) return own_slot;
-    slots.errors.Tell(slots.input, token, own_slot);
+    if (token < slots.mapping.tokens) slot = slots.mapping[token];
+    if (slot < slots.num_slots) return slot;
+    slots.errors.Tell(slots.input, token, slot);
     return -1;
   }
-  int64_t slot = -1;
 #pragma unroll
   for (int i = 0; i < kTokens; ++i) {
     if (first + i >= slots.mapping.tokens) break;
-    const int64_t of_token = slots.OfToken(first + i, __shfl_sync(kAllLanes, own_slot, i * kLanes));
+    const int64_t of_token = slots.OfToken(first + i);
     if (i == own) slot = of_token;
   }
   return slot;
 }
 
-// What a lane has of a token's coded elements.
-struct LoadedPiece {
-  RowPiece<Bfloat16> coded = {};
-  int64_t slot;
-};
-
-// The next tokens of a warp are on their way while it stores its rows.
 template <class Row>
-__global__ void __launch_bounds__(kRegisterWarps* kWarp, kRegisterBlocks<Row>)
+__global__ void __launch_bounds__(kRegisterWarps* kWarp)
     RegisterInsertKernel(const __grid_constant__ GroupedInsert insert) {
   using Codes = typename Row::Codes;
   ptx::LetNextKernelBegin();
   ptx::WaitForKernelBefore();
   constexpr int kTokens = kWarp / Row::kLanes;
-  const int64_t tokens = insert.slots.mapping.tokens;
+  const int64_t first = TokenOfWarp() * kTokens;
+  if (first >= insert.slots.mapping.tokens) return;
   const int lane = LaneId() % Row::kLanes;
+  const int64_t token = min(first + LaneId() / Row::kLanes, insert.slots.mapping.tokens - 1);
   const bool is_plain = lane < insert.format.plain * 2 / static_cast<int>(sizeof(uint4));
-  const auto token_from = [&](int64_t first) {
-    return min(first + LaneId() / Row::kLanes, tokens - 1);
-  };
-  const auto load = [&](int64_t first) {
-    const int64_t token = token_from(first);
-    LoadedPiece piece;
-    if (lane < Row::kCodedLanes) {
-      const uint8_t* row = insert.coded + token * insert.coded_stride;
-      piece.coded = LoadPiece(reinterpret_cast<const Bfloat16*>(row) + lane * kPiece);
-    }
-    piece.slot = FetchIndex(insert.slots.mapping.slots, insert.slots.mapping.is_int64, token);
-    return piece;
-  };
-  const int64_t step = int64_t{gridDim.x} * kRegisterWarps * kTokens;
-  int64_t first = TokenOfWarp() * kTokens;
-  if (first >= tokens) return;
-  LoadedPiece next = load(first);
-#pragma unroll 1
-  for (; first < tokens; first += step) {
-    uint4 plain = {};
-    if (is_plain) {
-      const uint8_t* row = insert.plain + token_from(first) * insert.plain_stride;
-      plain = reinterpret_cast<const uint4*>(row)[lane];
-    }
-    const LoadedPiece piece = next;
-    if (first + step < tokens) next = load(first + step);
-    const int64_t slot = SlotOfLane<kTokens>(insert.slots, first, piece.slot);
-    float x[kPiece];
-    Widen(piece.coded, x);
-    if constexpr (Row::kCoded == Row::kSize) {
-      if (insert.hadamard) {
-        HadamardRotatePieces<Row::kCoded>(x);
-        RoundPiece(x);
-      }
-    }
-    uint32_t codes[Codes::kWords];
-    const float scale = EncodePiece<Codes>(insert.format.groups, x, codes);
-    if (slot < 0) continue;
-    const RowAddress to = RowOfSlot(insert.rows, slot);
-    StoreCodes<Row>(insert.format, codes, scale, lane, to);
-    if (!is_plain) continue;
-    reinterpret_cast<uint4*>(to.data + insert.format.PlainOffset())[lane] = plain;
+  RowPiece<Bfloat16> piece = {};
+  uint4 plain = {};
+  if (lane < Row::kCodedLanes) {
+    const uint8_t* row = insert.coded + token * insert.coded_stride;
+    piece = LoadPiece(reinterpret_cast<const Bfloat16*>(row) + lane * kPiece);
   }
+  if (is_plain) {
+    plain = reinterpret_cast<const uint4*>(insert.plain + token * insert.plain_stride)[lane];
+  }
+  const int64_t slot = SlotOfLane<kTokens>(insert.slots, first);
+  float x[kPiece];
+  Widen(piece, x);
+  if constexpr (Row::kCoded == Row::kSize) {
+    if (insert.hadamard) {
+      HadamardRotatePieces<Row::kCoded>(x);
+      RoundPiece(x);
+    }
+  }
+  uint32_t codes[Codes::kWords];
+  const float scale = EncodePiece<Codes>(insert.format.groups, x, codes);
+  if (slot < 0) return;
+  const RowAddress to = RowOfSlot(insert.rows, slot);
+  StoreCodes<Row>(insert.format, codes, scale, lane, to);
+  if (is_plain) reinterpret_cast<uint4*>(to.data + insert.format.PlainOffset())[lane] = plain;
 }
 
 // Whether such a kernel reads and writes the row in pieces, of which no lane has two plain ones.
@@ -176,11 +149,7 @@ bool IsInPieces(const GroupedInsert& insert) {
 template <class Row>
 Error LaunchRegisters(const GroupedInsert& insert, Stream stream) {
   const int64_t warps = CeilDiv(insert.slots.mapping.tokens, kWarp / Row::kLanes);
-  // As many turns a warp as there are more than run at once.
-  const int64_t turns =
-      CeilDiv(warps, int64_t{Multiprocessors()} * kRegisterBlocks<Row> * kRegisterWarps);
-  return Launch(RegisterInsertKernel<Row>, ShapeFor(CeilDiv(warps, turns), kRegisterWarps, 0),
-                stream, insert);
+  return Launch(RegisterInsertKernel<Row>, ShapeFor(warps, kRegisterWarps, 0), stream, insert);
 }
 
 // Launches what has such rows; false where they are others.

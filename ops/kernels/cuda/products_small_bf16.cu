@@ -131,10 +131,14 @@ struct Planner {
     plan.clusters = static_cast<int>(CeilDiv(all_groups, groups));
     plan.groups = static_cast<int>(groups);
     plan.part_pieces = part_steps * shape.run;
-    plan.split = SplitOf(groups, part_steps);
-    plan.steps = static_cast<int>(CeilDiv(part_steps, plan.split));
     plan.parts = parts;
-    if (!PlaceSums(plan)) plan.parts = 0;
+    const auto place = [&](int split) {
+      plan.split = split;
+      plan.steps = static_cast<int>(CeilDiv(part_steps, split));
+      return PlaceSums(plan);
+    };
+    // Sums of warps that share nothing need no room.
+    if (!place(SplitOf(groups, part_steps)) && !place(1)) plan.parts = 0;
     return plan;
   }
 

@@ -126,7 +126,6 @@ Error LaunchShortRow(const ProductParams& params, Stream stream) {
   const int64_t blocks = CeilDiv(params.n, kShortRowColumns<kGated, kSplit>);
   const LaunchShape shape{.grid = StackOf(params).Grid(blocks), .block = kShortRowWarps * 32};
   const auto kernel = ShortRowBf16Kernel<X, kGated, kLoads, kSplit>;
-  if (const Error error = PreferShared(kernel); error != 0) return error;
   const SmallPlan plan{.row_pieces = static_cast<int>(params.k / kOwnElements)};
   return Launch(kernel, shape, stream, SmallCall::Of(params, plan));
 }

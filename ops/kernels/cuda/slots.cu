@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TopKSlots and ReqIndexToSlot: a block of threads a few neighbouring tokens, four indices a thread at a time, what the request's row of the
+// TopKSlots and ReqIndexToSlot: a block of threads a token, four indices a thread at a time, what the request's row of the
 // block table adds to indices in shared memory where that pays. CombineTopKWindow: a warp a token. Indices are on their way while the numbers
 // of the token come.
 #include <algorithm>
@@ -33,7 +33,7 @@ __device__ void LoadAhead(const int32_t* row, uint32_t count, uint32_t first, ui
 
 // --- TopKSlots, ReqIndexToSlot ---
 
-constexpr int kLeastThreads = 64, kMostThreads = 256, kBlocksOfProcessor = 4;
+constexpr int kLeastThreads = 64, kMostThreads = 256, kBlocksOfProcessor = 5;
 constexpr int64_t kMostSharedColumns = 4096;
 
 // Where the indices of a token lead.
@@ -45,19 +45,10 @@ struct TokenRow {
   __device__ bool uses_table() const { return is_given && prefill < 0; }
 };
 
-// What a token has: on its way before it is used.
-struct TokenNumbers {
-  int32_t request, prefill = -1;
-  uint8_t valid = 1;
-
-  __device__ TokenNumbers(const SlotLookup& call, int64_t token) : request(call.requests[token]) {
-    if (call.prefills != nullptr) prefill = call.prefills[token];
-    if (call.valid != nullptr) valid = call.valid[token];
-  }
-};
-
-__device__ TokenRow RowOf(const SlotLookup& call, int64_t token, const TokenNumbers& numbers) {
-  TokenRow row = {.request = numbers.request, .prefill = max(numbers.prefill, -1)};
+__device__ TokenRow RowOf(const SlotLookup& call, int64_t token) {
+  TokenRow row = {.request = call.requests[token]};
+  if (call.prefills != nullptr) row.prefill = max(call.prefills[token], -1);
+  const bool is_valid = call.valid == nullptr || call.valid[token] != 0;
   if (row.request < 0 || row.request >= call.num_requests) {
     call.errors.Tell(call.inputs.requests, token, row.request);
     return row;
@@ -67,7 +58,7 @@ __device__ TokenRow RowOf(const SlotLookup& call, int64_t token, const TokenNumb
     return row;
   }
   if (row.prefill >= 0) row.start = call.starts[row.prefill];
-  row.is_given = row.start >= 0 && numbers.valid != 0;
+  row.is_given = row.start >= 0 && is_valid;
   return row;
 }
 
@@ -125,10 +116,9 @@ __device__ void TellWrong(const SlotLookup& call, const Divisor& block_size, con
   }
 }
 
-// The sum over the block's threads, to thread 0. Sums that follow one another are not of the same token's parity.
-__device__ int32_t SumOfBlock(int32_t value, int64_t token) {
-  __shared__ int32_t sums_of_parity[2][kMostThreads / kWarp];
-  int32_t* sums = sums_of_parity[token % 2];
+// The sum over the block's threads, to thread 0.
+__device__ int32_t SumOfBlock(int32_t value) {
+  __shared__ int32_t sums[kMostThreads / kWarp];
   value = SumOfLanes(value);
   if (LaneId() == 0) sums[threadIdx.x / kWarp] = value;
   __syncthreads();
@@ -136,66 +126,55 @@ __device__ int32_t SumOfBlock(int32_t value, int64_t token) {
   return value;
 }
 
-// Tokens [i tokens_of_block, ...) by block i. The indices of each are on their way while the counts of the one before are summed.
 template <int kAtOnce, bool kSharesTable>
 __global__ void __launch_bounds__(kMostThreads, kBlocksOfProcessor)
     SlotLookupKernel(const __grid_constant__ SlotLookup call,
-                     const __grid_constant__ TableBlocks blocks, int tokens_of_block) {
+                     const __grid_constant__ TableBlocks blocks) {
   extern __shared__ uint32_t added_by_columns[];
   ptx::LetNextKernelBegin();
   ptx::WaitForKernelBefore();
+  const int64_t token = blockIdx.x;
   const auto count = static_cast<uint32_t>(call.count);
-  int64_t token = int64_t{blockIdx.x} * tokens_of_block;
-  const int64_t end = min(token + tokens_of_block, call.tokens);
+  const int32_t* indices = call.indices + token * call.count;
+  int32_t* slots = call.slots + token * call.count;
   Indices<kAtOnce> ahead[kAhead];
-  const uint32_t own = threadIdx.x * kAtOnce;
-  LoadAhead(call.indices + token * call.count, count, own, blockDim.x, ahead);
-  TokenNumbers numbers(call, token);
-  int64_t shared_request = -1;
-  for (; token < end; ++token) {
-    const int32_t* indices = call.indices + token * call.count;
-    int32_t* slots = call.slots + token * call.count;
-    const TokenRow row = RowOf(call, token, numbers);
-    if (token + 1 < end) numbers = TokenNumbers(call, token + 1);
-    const int32_t* table = call.table + (row.uses_table() ? row.request * call.columns : 0);
-    if (kSharesTable && row.uses_table() && row.request != shared_request) {
-      // The row before is read.
-      if (shared_request >= 0) __syncthreads();
-      const auto columns = static_cast<uint32_t>(call.columns);
+  uint32_t first = threadIdx.x * kAtOnce;
+  LoadAhead(indices, count, first, blockDim.x, ahead);
+  const TokenRow row = RowOf(call, token);
+  const int32_t* table = call.table + (row.uses_table() ? row.request * call.columns : 0);
+  if (kSharesTable && row.uses_table()) {
+    const auto columns = static_cast<uint32_t>(call.columns);
 #pragma unroll 4
-      for (uint32_t c = threadIdx.x; c < columns; c += blockDim.x) {
-        added_by_columns[c] = blocks.AddedBy(c, table[c]);
-      }
-      __syncthreads();
-      shared_request = row.request;
+    for (uint32_t c = threadIdx.x; c < columns; c += blockDim.x) {
+      added_by_columns[c] = blocks.AddedBy(c, table[c]);
     }
-    const auto added = [&](uint32_t column) {
-      return kSharesTable ? added_by_columns[column] : blocks.AddedBy(column, table[column]);
-    };
-    int32_t found = 0;
-    uint32_t wrong = count;
-    for (uint32_t first = own; first < count;) {
-#pragma unroll
-      for (int k = 0; k < kAhead; ++k) {
-        const uint32_t i = first + k * blockDim.x * kAtOnce;
-        if (i >= count) break;
-#pragma unroll
-        for (int j = 0; j < kAtOnce; ++j) {
-          const int32_t slot = SlotOf(call, blocks, row, added, ahead[k].at[j]);
-          if (slot == kWrong) wrong = i + j;
-          found += slot >= 0 ? 1 : 0;
-          ahead[k].at[j] = max(slot, kNone);
-        }
-        *reinterpret_cast<Indices<kAtOnce>*>(slots + i) = ahead[k];
-      }
-      first += kAhead * blockDim.x * kAtOnce;
-      LoadAhead(indices, count, first, blockDim.x, ahead);
-    }
-    if (token + 1 < end) LoadAhead(indices + count, count, own, blockDim.x, ahead);
-    if (wrong < count) TellWrong(call, blocks.size, row, token * call.count + wrong);
-    found = SumOfBlock(found, token);
-    if (threadIdx.x == 0) call.counts[token] = found;
+    __syncthreads();
   }
+  const auto added = [&](uint32_t column) {
+    return kSharesTable ? added_by_columns[column] : blocks.AddedBy(column, table[column]);
+  };
+  int32_t found = 0;
+  uint32_t wrong = count;
+  while (first < count) {
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      const uint32_t i = first + k * blockDim.x * kAtOnce;
+      if (i >= count) break;
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        const int32_t slot = SlotOf(call, blocks, row, added, ahead[k].at[j]);
+        if (slot == kWrong) wrong = i + j;
+        found += slot >= 0 ? 1 : 0;
+        ahead[k].at[j] = max(slot, kNone);
+      }
+      *reinterpret_cast<Indices<kAtOnce>*>(slots + i) = ahead[k];
+    }
+    first += kAhead * blockDim.x * kAtOnce;
+    LoadAhead(indices, count, first, blockDim.x, ahead);
+  }
+  if (wrong < count) TellWrong(call, blocks.size, row, token * call.count + wrong);
+  found = SumOfBlock(found);
+  if (threadIdx.x == 0) call.counts[token] = found;
   CheckStarts(call);
 }
 
@@ -205,17 +184,13 @@ Error LaunchLookup(const SlotLookup& call, Stream stream) {
   while (threads < kMostThreads && threads * kAtOnce * kAhead < call.count) threads *= 2;
   // Each entry is read once then, and often.
   const bool shares_table = call.columns <= std::min(kMostSharedColumns, call.count);
-  // As many tokens a block as there are more than blocks that run at once.
-  const int64_t blocks = int64_t{Multiprocessors()} * (kBlocksOfProcessor * kMostThreads / threads);
-  const int64_t tokens_of_block = CeilDiv(call.tokens, blocks);
   const LaunchShape shape = {
-      .grid = static_cast<unsigned>(CeilDiv(call.tokens, tokens_of_block)),
+      .grid = static_cast<unsigned>(call.tokens),
       .block = static_cast<unsigned>(threads),
       .shared_bytes = shares_table ? static_cast<size_t>(call.columns) * sizeof(uint32_t) : 0};
   const auto kernel =
       shares_table ? SlotLookupKernel<kAtOnce, true> : SlotLookupKernel<kAtOnce, false>;
-  return Launch(kernel, shape, stream, call, TableBlocks(call.block_size),
-                static_cast<int>(tokens_of_block));
+  return Launch(kernel, shape, stream, call, TableBlocks(call.block_size));
 }
 
 // --- CombineTopKWindow ---

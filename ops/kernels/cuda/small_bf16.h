@@ -14,14 +14,6 @@
 
 namespace pagefuse::cuda {
 
-// EXPERIMENT, to be measured: without it the driver may split a multiprocessor's memory between the first cache and
-// shared memory in another way for each kernel, which it can do only where none runs, so that kernels do not overlap.
-template <typename Kernel>
-Error PreferShared(Kernel* kernel) {
-  return cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                              cudaSharedmemCarveoutMaxShared);
-}
-
 // --- x ---
 
 // A piece of a row of x as it is in memory, and as bfloat16.
@@ -331,7 +323,6 @@ Error LaunchSmall(const ProductParams& params, Stream stream) {
   if (const Error error = cudaFuncSetAttribute(kernel, attribute, plan.most_shared); error != 0) {
     return error;
   }
-  if (const Error error = PreferShared(kernel); error != 0) return error;
   const LaunchShape shape{.grid = StackOf(params).Grid(plan.clusters * plan.parts),
                           .block = static_cast<unsigned>(Sums::kShape.threads()),
                           .shared_bytes = static_cast<size_t>(plan.shared_bytes)};

@@ -32,6 +32,24 @@ struct TileShare {
   int partial = 0;            // which result of several this cluster's is
 };
 
+// The CTAs of a cluster are neighbours. Groups of heads read the same rows: they follow.
+template <int kHeads>
+__device__ TileShare ShareOf(const SparseMla& call, const LatentTiles& tiles) {
+  const unsigned block = ptx::BlockIndex();
+  const auto cluster = static_cast<unsigned>(tiles.cluster);
+  const auto groups = static_cast<unsigned>(tiles.head_groups);
+  const auto partials = static_cast<unsigned>(tiles.partials());
+  const unsigned rest = block / cluster;
+  TileShare share;
+  share.token = static_cast<int>(rest / groups / partials);
+  share.head = int64_t{rest % groups} * kHeads;
+  share.heads = static_cast<int>(min(int64_t{kHeads}, call.heads - share.head));
+  share.rank = static_cast<int>(block % cluster);
+  share.cluster = tiles.cluster;
+  share.partial = static_cast<int>(rest / groups % partials);
+  return share;
+}
+
 // Four neighbouring channels of an output.
 __device__ inline void StoreFour(const SinkResults& results, int64_t at, float4 x) {
   switch (results.type) {

@@ -10,7 +10,7 @@
 namespace pagefuse::cuda {
 namespace {
 
-// Of the instance that needs most.
+// Of the instance that needs most, but for that of most heads.
 constexpr int kTilesBytes = 160 << 10;
 
 LatentTilesFormat FormatOf(const SparseMla& call) {
@@ -50,7 +50,7 @@ int HeadTilesOf(const SparseMla& call) {
   const int blocks = std::min(MostClusterBlocks(), kMostLatentCluster);
   const bool few = call.tokens * all * blocks <= slots && tiles <= kFewTiles * blocks;
   if (all == 1 || (blocks > 1 && few)) return 1;
-  return 2;
+  return all == 2 || MostShared() < kLatentManyHeadsBytes ? 2 : 4;
 }
 
 // Splits that a launch more joins, or those of a cluster, which joins them itself: by the time that both take, in tiles.
@@ -62,6 +62,8 @@ void Cut(const SparseMla& call, LatentTiles& tiles) {
                     .slots = int64_t{Multiprocessors()} * residents};
   tiles.splits = SplitsOf(work);
   int64_t least = CostOfSplits(work, tiles.splits) + (tiles.splits > 1 ? kJoinLaunch : 0);
+  // Many CTAs of few heads, which memory bounds, lose more to waiting for each other than a launch takes.
+  if (tiles.head_tiles == 1 && work.ctas * kMostLatentCluster > Multiprocessors()) return;
   // Clusters are whole within parts of the device.
   work.slots = int64_t{Multiprocessors() / kMostLatentCluster * kMostLatentCluster} * residents;
   for (int cluster = 2; cluster <= std::min(MostClusterBlocks(), kMostLatentCluster);

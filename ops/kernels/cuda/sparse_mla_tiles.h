@@ -27,6 +27,8 @@ inline constexpr int kLatentTileHeads = 16;
 inline constexpr int kLatentTileRows = 32;
 inline constexpr int kLatentValues = 512;
 inline constexpr int kMostLatentCluster = 8;
+// Shared memory of a CTA of 64 heads, which not every device has.
+inline constexpr int kLatentManyHeadsBytes = 227 << 10;
 
 // CTAs of a multiprocessor: what registers and shared memory are for.
 constexpr int LatentResidents(bool exact, int head_tiles) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 
 #include "pagefuse/ops/kernels/cuda/launch_kernel.h"
 #include "pagefuse/ops/kernels/cuda/sparse_mla_tile_results.h"
@@ -33,11 +34,15 @@ struct TilesConfig {
   static constexpr int kScoreBytes = kQuarters * Work::kHeads * kScoreStride * 4;
   static constexpr int kWeightBytes = kWeightParts * Work::kHeads * kWeightStride;
   static constexpr int kKeepBytes = Work::kHeads * 4;
-  using Softmax = TileSoftmax<Work, kWeightParts>;
-  static constexpr int kFixedBytes = kTileBytes + kScoreBytes + kWeightBytes +
-                                     Softmax::kSharedBytes + kKeepBytes + kMostGroups * kGroupRows;
-  // What a GPU of sm_80 or sm_90 has for as many CTAs.
-  static constexpr int kMostBytes = kResidents == 1 ? 160 << 10 : 112 << 10;
+  using Query = std::conditional_t<(Work::kWarps > 8), SharedQuery<Rows::kSize, Work>,
+                                   RegisterQuery<Rows::kSize, Work, kQueryParts>>;
+  static_assert(Work::kWarps == 8 || !kExact);
+  static constexpr int kFixedBytes = kTileBytes + kScoreBytes + kWeightBytes + Query::kBytes +
+                                     kKeepBytes + kMostGroups * kGroupRows;
+  // What a GPU of sm_80 or sm_90 has for as many CTAs, one of 16 warps what sm_90 has.
+  static constexpr int kMostBytes = Work::kWarps > 8  ? kLatentManyHeadsBytes
+                                    : kResidents == 1 ? 160 << 10
+                                                      : 112 << 10;
   static constexpr int kGroups = std::min((kMostBytes - kFixedBytes) / kGroupBytes, kMostGroups);
   static constexpr int kAhead = kGroups - kTileGroups;  // groups
   static_assert(kAhead >= kTileGroups);
@@ -80,9 +85,9 @@ struct TilesShared {
   __device__ uint8_t* weights() const {
     return reinterpret_cast<uint8_t*>(scores()) + Config::kScoreBytes;
   }
-  __device__ uint8_t* softmax() const { return weights() + Config::kWeightBytes; }
+  __device__ uint8_t* query() const { return weights() + Config::kWeightBytes; }
   __device__ float* keeps() const {
-    return reinterpret_cast<float*>(softmax() + Config::Softmax::kSharedBytes);
+    return reinterpret_cast<float*>(query() + Config::Query::kBytes);
   }
   // Which rows of a group there are.
   __device__ bool* present(int group) const {
@@ -90,23 +95,22 @@ struct TilesShared {
   }
 };
 
-// Fetches the rows of a token's places in order, as many groups at a time as a tile has. What lists and tables say of them is read kRead such
+// Fetches the rows of a token's places in order, as many groups at a time as a tile has. What lists and tables say of them is read two such
 // steps before.
 template <class Config>
 struct TileFetcher {
   static constexpr int kStep = Config::kTileGroups;
-  static constexpr int kRead = Config::Softmax::kShares ? 1 : 2;  // where registers are short: 1
   // Steps before the first tile is computed. Where they are not whole, the first groups have places before the first one, which are no rows.
   static constexpr int kFirstSteps = (Config::kAhead + kStep - 1) / kStep;
   static constexpr int kNone = kFirstSteps * kStep - Config::kAhead;
 
-  int place;             // of the lane's row: of group lane % kStep, the warp's
-  int32_t entry[kRead];  // of this place, and of those of the next steps
+  int place;         // of the lane's row: of group lane % kStep, the warp's
+  int32_t entry[2];  // of this place, and of that of the next step
 
   __device__ TileFetcher(const SparseMla& call, const SeenRows& seen)
       : place(seen.begin + (LaneId() % kStep - kNone) * Config::kGroupRows + WarpId()) {
-#pragma unroll
-    for (int i = 0; i < kRead; ++i) entry[i] = EntryAt(call, seen, place + i * kLatentTileRows);
+    entry[0] = EntryAt(call, seen, place);
+    entry[1] = EntryAt(call, seen, place + kLatentTileRows);
   }
   // To groups of the ring from `group` on.
   __device__ void Next(const SparseMla& call, const SeenRows& seen, int group,
@@ -122,17 +126,16 @@ struct TileFetcher {
                                           shared.own_row(shared.Around(group + i)));
       ptx::CommitCopies();
     }
-#pragma unroll
-    for (int i = 1; i < kRead; ++i) entry[i - 1] = entry[i];
-    entry[kRead - 1] = EntryAt(call, seen, place + kRead * kLatentTileRows);
     place += kLatentTileRows;
+    entry[0] = entry[1];
+    entry[1] = EntryAt(call, seen, place + kLatentTileRows);
   }
 };
 
 // What a CTA found of its heads.
 template <class Config>
 struct TileSums {
-  typename Config::Softmax softmax;
+  TileSoftmax<typename Config::Work, Config::kWeightParts> softmax;
   TileValues<typename Config::Work, Config::kWeightParts> values;
 };
 
@@ -148,13 +151,15 @@ __device__ void WidenRows(const TilesShared<Config>& shared, int first) {
 }
 
 // Adds a tile, which begins at group `first` of the ring.
-template <class Config, class Query>
+template <class Config>
 __device__ void AddTile(const SparseMla& call, const TilesShared<Config>& shared, int first,
-                        const Query& query, TileSums<Config>& sums) {
+                        const typename Config::Query& query, TileSums<Config>& sums) {
   constexpr float kLog2E = 1.4426950408889634f;
   if constexpr (Config::Rows::kWidens) __syncthreads();
   const TileView<Config> tile = shared.tile(first);
-  query.Score(tile, shared.scores());
+  TileScores<Config::Rows::kSize, typename Config::Work, Config::kQueryParts> scores;
+  scores.Add(query, tile);
+  scores.Store(shared.scores());
   __syncthreads();
   const int own = shared.Around(first + LaneId() / Config::kGroupRows);
   sums.softmax.Weigh(shared.scores(), call.scale * kLog2E,
@@ -172,8 +177,7 @@ __device__ void AttendTiles(const SparseMla& call, const SeenRows& seen, int64_t
   using Rows = typename Config::Rows;
   using Fetcher = TileFetcher<Config>;
   Fetcher fetcher(call, seen);
-  QueryFragments<Rows::kSize, typename Config::Work, Config::kQueryParts> query;
-  query.Load(call, seen.token, head);
+  const typename Config::Query query(call, seen.token, head, shared.query());
   const int count = (seen.count - seen.begin + kLatentTileRows - 1) / kLatentTileRows;
   // Group of the tile that is computed; before the first one, of where it would be.
   int first = Config::kGroups - Fetcher::kFirstSteps * Config::kTileGroups;
@@ -193,45 +197,41 @@ __device__ void AttendTiles(const SparseMla& call, const SeenRows& seen, int64_t
 
 // Leaves what was found over the tiles.
 template <class Config>
-__device__ void LeaveSums(TileSums<Config>& sums, const typename Config::Results& results) {
-  float2 found[Config::Softmax::kOwn];
-#pragma unroll
-  for (int i = 0; i < sums.softmax.kOwn; ++i) {
-    found[i] = sums.softmax.Sums(i);
-    found[i].y = SumOfLanes(found[i].y);
-  }
+__device__ void LeaveSums(const TileSums<Config>& sums, const typename Config::Results& results) {
   __syncthreads();  // all have left the last tile
 #pragma unroll
   for (int i = 0; i < sums.softmax.kOwn; ++i) {
-    if (LaneId() == 0) results.sums[sums.softmax.HeadOf(i)] = found[i];
+    const float sum = SumOfLanes(sums.softmax.sum[i]);
+    if (LaneId() == 0) {
+      results.sums[sums.softmax.HeadOf(i)] = make_float2(sums.softmax.max[i], sum);
+    }
   }
   sums.values.Store(results.kStride, results.values);
 }
 
-// CTAs that registers are shared out among: sm_80 has shared memory for one alone.
-template <class Config>
+// CTAs that registers are shared out among: sm_80 has shared memory for one alone, and for none of many heads.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+template <class Config>
 inline constexpr int kRegisterShares = 1;
+template <class Config>
+inline constexpr bool kRuns = Config::kBytes <= 163 << 10;
 #else
+template <class Config>
 inline constexpr int kRegisterShares = Config::kResidents;
+template <class Config>
+inline constexpr bool kRuns = true;
 #endif
 
-// The CTAs of a cluster are neighbours. Groups of heads read the same rows: they follow.
-template <int kHeads>
-__device__ TileShare ShareOf(const SparseMla& call, const LatentTiles& tiles) {
-  const unsigned block = ptx::BlockIndex();
-  const auto cluster = static_cast<unsigned>(tiles.cluster);
-  const auto groups = static_cast<unsigned>(tiles.head_groups);
-  const auto partials = static_cast<unsigned>(tiles.partials());
-  const unsigned rest = block / cluster;
-  TileShare share;
-  share.token = static_cast<int>(rest / groups / partials);
-  share.head = int64_t{rest % groups} * kHeads;
-  share.heads = static_cast<int>(min(int64_t{kHeads}, call.heads - share.head));
-  share.rank = static_cast<int>(block % cluster);
-  share.cluster = tiles.cluster;
-  share.partial = static_cast<int>(rest / groups % partials);
-  return share;
+// Adds what the rows of the CTA's share give.
+template <class Config>
+__device__ void AttendShare(const SparseMla& call, const LatentTiles& tiles,
+                            const TilesShared<Config>& shared, TileSums<Config>& sums) {
+  const TileShare share = ShareOf<Config::Work::kHeads>(call, tiles);
+  SeenRows seen = RowsOfToken(call, share.token);
+  const Places places = SplitOf(seen, tiles.splits, share.partial * tiles.cluster + share.rank);
+  seen.begin = places.begin;
+  seen.count = places.end;
+  if (seen.begin < seen.count) AttendTiles<Config>(call, seen, share.head, shared, sums);
 }
 
 template <class Config>
@@ -239,25 +239,21 @@ __global__ void __launch_bounds__(Config::Work::kThreads, kRegisterShares<Config
     LatentTilesKernel(const __grid_constant__ SparseMla call,
                       const __grid_constant__ SinkResults results, const LatentTiles tiles) {
   constexpr int kHeads = Config::Work::kHeads;
-  extern __shared__ float4 latent_tiles[];
-  const TilesShared<Config> shared = {reinterpret_cast<uint8_t*>(latent_tiles)};
-  TileSums<Config> sums = {.softmax = typename Config::Softmax(shared.softmax())};
-  sums.values.Clear();
-  {
-    const TileShare share = ShareOf<kHeads>(call, tiles);
+  if constexpr (kRuns<Config>) {
+    extern __shared__ float4 latent_tiles[];
+    const TilesShared<Config> shared = {reinterpret_cast<uint8_t*>(latent_tiles)};
+    TileSums<Config> sums;
+    sums.softmax.Clear();
+    sums.values.Clear();
     ptx::LetNextKernelBegin();
     ptx::WaitForKernelBefore();
     if (blockIdx.x == 0 && call.is_dense) CheckStarts(call);
-    SeenRows seen = RowsOfToken(call, share.token);
-    const Places places = SplitOf(seen, tiles.splits, share.partial * tiles.cluster + share.rank);
-    seen.begin = places.begin;
-    seen.count = places.end;
-    if (seen.begin < seen.count) AttendTiles<Config>(call, seen, share.head, shared, sums);
+    AttendShare<Config>(call, tiles, shared, sums);
+    const auto found = Config::Results::At(shared.base);
+    LeaveSums<Config>(sums, found);
+    ptx::WaitForCluster();
+    StoreResults<kHeads, Config::Work::kThreads>(results, ShareOf<kHeads>(call, tiles), found);
   }
-  const auto found = Config::Results::At(shared.base);
-  LeaveSums<Config>(sums, found);
-  ptx::WaitForCluster();
-  StoreResults<kHeads, Config::Work::kThreads>(results, ShareOf<kHeads>(call, tiles), found);
 }
 
 template <class Config>
@@ -280,10 +276,14 @@ template <class Rows>
 Error LaunchRowsOf(const SparseMla& call, const SinkResults& results, const LatentTiles& tiles,
                    Stream stream) {
   if (tiles.exact) return LaunchTilesOf<TilesConfig<Rows, 1, true>>(call, results, tiles, stream);
-  if (tiles.head_tiles == 1) {
-    return LaunchTilesOf<TilesConfig<Rows, 1, false>>(call, results, tiles, stream);
+  switch (tiles.head_tiles) {
+    case 1:
+      return LaunchTilesOf<TilesConfig<Rows, 1, false>>(call, results, tiles, stream);
+    case 2:
+      return LaunchTilesOf<TilesConfig<Rows, 2, false>>(call, results, tiles, stream);
+    default:
+      return LaunchTilesOf<TilesConfig<Rows, 4, false>>(call, results, tiles, stream);
   }
-  return LaunchTilesOf<TilesConfig<Rows, 2, false>>(call, results, tiles, stream);
 }
 
 }  // namespace pagefuse::cuda::latent
