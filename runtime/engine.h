@@ -88,14 +88,14 @@ struct EngineStats {
   int64_t decode_tokens = 0;
   int64_t draft_tokens = 0;  // that were guessed, and
   int64_t drafts_right = 0;  // of these in decode_tokens
-  int64_t device_draws = 0;  // tokens drawn where their logits were computed, which is not the host
+  int64_t device_draws = 0;  // tokens that a device was asked for, behind their logits
   int64_t preemptions = 0;
   int64_t recomputed_tokens = 0;   // that were computed before their request had to give way
   int64_t prefix_lost_tokens = 0;  // known beginnings behind which windows and states were gone
   double prefill_seconds = 0;
   double decode_seconds = 0;
   double plan_seconds = 0;               // of the scheduler, before the graph runs
-  double sample_seconds = 0;             // behind it: draws, and what sinks do
+  double sample_seconds = 0;             // behind it: the host's draws, and what sinks do
   int64_t cache_bytes_per_token = 0;     // by which a sequence grows with each, scales included
   int64_t cache_bytes_per_sequence = 0;  // besides: of windows and states, which do not grow
   int64_t bytes_per_page = 0;            // of the cache
@@ -143,7 +143,7 @@ class Engine {
   // call of Step. Nothing if it is not there any more.
   void Cancel(RequestId id);
   // Runs one step, if there is work. A step that fails gives back what it took and ends the requests
-  // that it ran, as kFailed; others go on.
+  // that it ran, as kFailed, or the one whose token the error is of; others go on.
   StepReport Step();
 
   // Generates all samples of all requests; completions in their order. Submit of all, and Step until

@@ -96,7 +96,6 @@ struct Engine::Impl {
   bool AddDraws(const Scheduler::Work& work, int64_t row, std::vector<Draw>& draws);
   // Asks for the tokens of a step that is being computed, but of what branches behind it.
   void DrawAhead(const Scheduler::Step& step, StepLogits& logits);
-  void AddDrawAtOnce(const Draw& draw, std::vector<StepLogits::RowDraw>& rows) const;
   void DrawAtOnce(StepLogits& logits, const std::vector<Draw>& draws);
   void SampleAll(StepLogits& logits, std::vector<Draw>& draws);
   // The next draws, which are of one request.

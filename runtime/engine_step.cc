@@ -260,6 +260,7 @@ void Engine::Impl::TakeDrafts(const Scheduler::Work& work, StepLogits& logits, i
   int64_t right = 0;
   while (true) {
     std::vector<Draw> draw = {{&item, owner.sample, first + right}};
+    if (logits.draws_at_once()) DrawAtOnce(logits, draw);
     SampleAll(logits, draw);
     TakeToken(std::move(draw[0]), logits);
     if (progress.done || right == drafts || progress.tokens.back() != work.drafts[right]) break;
@@ -314,7 +315,7 @@ void Engine::Impl::DrawAtOnce(StepLogits& logits, const std::vector<Draw>& draws
     rows.push_back({draw.row, &progress.sampler, progress.tokens, request.prompt.size(), *limits});
   }
   if (rows.empty()) return;
-  if (logits.DrawAtOnce(rows).ok()) stats.device_draws += static_cast<int64_t>(rows.size());
+  stats.device_draws += logits.DrawAtOnce(rows).value_or(0);
 }
 
 // A row is a megabyte where a vocabulary is large: rows are shared among the threads of the graph.
@@ -414,7 +415,14 @@ void Engine::Impl::FailStep(const Scheduler::Step& step, const absl::Status& err
     if (bad < tokens && (bad < begin || bad >= end)) continue;
     const auto owner = owners.find(work.request);
     if (owner == owners.end()) continue;
-    End(owner->second.active->id, FinishReason::kFailed, error);
+    Active& item = *owner->second.active;
+    const auto drafts = static_cast<int64_t>(work.drafts.size());
+    if (bad < tokens && bad >= end - drafts) {
+      // A guess was wrong: nothing is guessed in the step that takes this one's place.
+      item.drafts[owner->second.sample].Tell(drafts, 0);
+    } else {
+      End(item.id, FinishReason::kFailed, WithoutToken(error));
+    }
   }
 }
 

@@ -12,6 +12,7 @@
 #include "pagefuse/ops/evaluate/evaluate.h"
 #include "pagefuse/ops/schema/output_bytes.h"
 #include "pagefuse/ops/schema/shape_checks.h"
+#include "pagefuse/runtime/step_error.h"
 
 namespace pagefuse {
 namespace {
@@ -100,7 +101,7 @@ int64_t Executor::packed_bytes() const {
 
 absl::StatusOr<std::vector<Tensor>> Executor::Run(const std::vector<Tensor>& feeds,
                                                   const std::vector<Tensor>& bound) {
-  PF_RETURN_IF_ERROR(CheckIndexErrors());  // of a run that nobody settled
+  PF_RETURN_IF_ERROR(WithoutToken(CheckIndexErrors()));  // of a run that nobody settled
   own_body_runs_ = 0;
   output_bytes_ = 0;
   device_copies_ = 0;

@@ -148,8 +148,8 @@ class Executor {
   std::vector<std::vector<int>> dying_;  // by step: storages that nothing reads after it
   ShapePlans shapes_;
   ShapePlan* shape_ = nullptr;  // of the run in progress, or the last one
-  int logit_rows_ = -1;         // the input that says which tokens logits are wanted of, by position
-  int query_starts_ = -1;       // the input that says which tokens sequences have, by position
+  int logit_rows_ = -1;    // the input that says which tokens logits are wanted of, by position
+  int query_starts_ = -1;  // the input that says which tokens sequences have, by position
   // Of the run in progress.
   std::optional<TokenRows> tokens_;
   std::vector<Tensor> owners_;  // by value: feeds and outputs, what keeps external memory alive

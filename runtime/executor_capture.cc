@@ -266,7 +266,8 @@ std::optional<int64_t> Executor::TokenOfElement(const DeviceIndexError& error) c
   if (input.dims.empty() || input.dims[axis] == 0) return std::nullopt;
   const int64_t rows = input.dims[axis], row = error.element / (input.size() / rows);
   if (tokens_ && tokens_->count() == rows) return row;
-  if (logit_rows_ < 0) return std::nullopt;
+  // A single number is no row.
+  if (logit_rows_ < 0 || rows == 1) return std::nullopt;
   const TensorArg& wanted = values[plan_.inputs[logit_rows_]];
   if (wanted.size() != rows || wanted.dtype != DataType::kInt64) return std::nullopt;
   return wanted.as<const int64_t>()[row];

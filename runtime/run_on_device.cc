@@ -66,10 +66,11 @@ absl::StatusOr<Tensor> OnHost(const Value& output, const Tensor& result, const T
 }  // namespace
 
 absl::Status Settle(Executor& executor) {
-  PF_RETURN_IF_ERROR(executor.plan().device->Wait());
-  PF_RETURN_IF_ERROR(executor.TakeDeviceTime());
+  absl::Status status = executor.plan().device->Wait();
+  status.Update(executor.TakeDeviceTime());
   executor.plan().device->RewindMoments();  // those of draws behind the run were taken before
-  return executor.CheckIndexErrors();
+  status.Update(executor.CheckIndexErrors());
+  return status;
 }
 
 absl::StatusOr<std::vector<Tensor>> RunOnDevice(

@@ -23,6 +23,7 @@
 #include "pagefuse/runtime/executor.h"
 #include "pagefuse/runtime/feeds.h"
 #include "pagefuse/runtime/run_on_device.h"
+#include "pagefuse/runtime/step_error.h"
 
 namespace pagefuse {
 namespace {
@@ -403,9 +404,13 @@ absl::StatusOr<std::vector<Tensor>> Session::Impl::Run(const std::vector<Tensor>
                                                        const std::vector<size_t>& wanted,
                                                        OutputsIn outputs_in) {
   if (options.device == nullptr) return executor->Run(feeds, outputs);
-  PF_RETURN_IF_ERROR(SettleLast());
-  is_open = outputs_in == OutputsIn::kTheirPlace;
-  return RunOnDevice(*executor, updated_inputs, feeds, outputs, wanted, outputs_in);
+  PF_RETURN_IF_ERROR(WithoutToken(SettleLast()));
+  is_open = true;
+  auto results = RunOnDevice(*executor, updated_inputs, feeds, outputs, wanted, outputs_in);
+  // What was asked for before the error is no later run's.
+  if (!results.ok()) SettleLast().IgnoreError();
+  if (outputs_in == OutputsIn::kHost) is_open = false;
+  return results;
 }
 
 absl::Status Session::Impl::AddZeroFeeds(std::map<std::string, Tensor>& feeds) const {

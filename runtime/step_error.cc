@@ -21,6 +21,11 @@ absl::Status AtToken(absl::Status error, int64_t token) {
   return error;
 }
 
+absl::Status WithoutToken(absl::Status error) {
+  error.ErasePayload(kPayload);
+  return error;
+}
+
 std::optional<int64_t> TokenOf(const absl::Status& error) {
   const auto payload = error.GetPayload(kPayload);
   int64_t token = 0;

@@ -33,7 +33,7 @@ class PickedRows final : public StepLogits {
     return logits_->Sample(places_[row], sampler, tokens, prompt, limits);
   }
   bool draws_at_once() const override { return logits_->draws_at_once(); }
-  absl::Status DrawAtOnce(std::span<const RowDraw> draws) override {
+  absl::StatusOr<int64_t> DrawAtOnce(std::span<const RowDraw> draws) override {
     std::vector<RowDraw> placed(draws.begin(), draws.end());
     for (RowDraw& draw : placed) draw.row = places_[draw.row];
     return logits_->DrawAtOnce(placed);
@@ -58,9 +58,10 @@ absl::StatusOr<SampledToken> StepLogits::Sample(int64_t row, Sampler& sampler,
   return sampler.Next(logits, tokens, prompt, limits);
 }
 
-absl::Status StepLogits::DrawAtOnce(std::span<const RowDraw>) { return absl::OkStatus(); }
+absl::StatusOr<int64_t> StepLogits::DrawAtOnce(std::span<const RowDraw>) { return 0; }
 
 absl::StatusOr<Tensor> StepLogits::TakeAll() {
+  PF_RETURN_IF_ERROR(Settle());
   PF_ASSIGN_OR_RETURN(Tensor all, Tensor::Allocate(DataType::kFloat, dims()));
   for (int64_t row = 0; row < rows(); ++row) {
     PF_ASSIGN_OR_RETURN(const std::span<const float> logits, Row(row));
@@ -80,15 +81,19 @@ DeviceLogits::DeviceLogits(Tensor logits, Session& session, DeviceSampler* sampl
       sampler_(sampler) {}
 
 absl::Status DeviceLogits::Settle() {
-  PF_RETURN_IF_ERROR(TakeDrawn());
-  return session_.Settle();
+  TakeDrawn();
+  if (!settled_) settled_ = session_.Settle();
+  return *settled_;
 }
 
-absl::Status DeviceLogits::TakeDrawn() {
-  if (taken_ == drawn_.size()) return absl::OkStatus();
-  PF_ASSIGN_OR_RETURN(const std::vector<int64_t> tokens, sampler_->Take());
-  for (const int64_t token : tokens) drawn_[taken_++].token = token;
-  return absl::OkStatus();
+void DeviceLogits::TakeDrawn() {
+  if (taken_ == drawn_.size()) return;
+  const absl::StatusOr<std::vector<int64_t>> tokens = sampler_->Take();
+  // Where they cannot be had, rows are drawn on the host, which tells why.
+  for (size_t i = 0; tokens.ok() && i < tokens->size(); ++i) {
+    drawn_[taken_ + i].token = (*tokens)[i];
+  }
+  taken_ = drawn_.size();
 }
 
 absl::StatusOr<std::span<const float>> DeviceLogits::Row(int64_t row) {
@@ -139,8 +144,8 @@ const DeviceLogits::Drawn* DeviceLogits::FindDrawn(int64_t row, const Sampler& s
   return found == drawn_.end() ? nullptr : &*found;
 }
 
-absl::Status DeviceLogits::DrawAtOnce(std::span<const RowDraw> draws) {
-  PF_RETURN_IF_ERROR(TakeDrawn());
+absl::StatusOr<int64_t> DeviceLogits::DrawAtOnce(std::span<const RowDraw> draws) {
+  TakeDrawn();
   std::vector<DrawPlan> plans;
   std::vector<int64_t> rows;
   std::vector<Drawn> drawn;
@@ -151,11 +156,11 @@ absl::Status DeviceLogits::DrawAtOnce(std::span<const RowDraw> draws) {
     rows.push_back(draw.row);
     drawn.push_back({draw.sampler, draw.row, draw.tokens.size(), -1});
   }
-  if (plans.empty() || columns() == 0) return absl::OkStatus();
+  if (plans.empty() || columns() == 0) return 0;
   PF_ASSIGN_OR_RETURN(const Tensor logits, RowsOf(rows));
   PF_RETURN_IF_ERROR(sampler_->Draw(logits, plans));
   drawn_.insert(drawn_.end(), drawn.begin(), drawn.end());
-  return absl::OkStatus();
+  return static_cast<int64_t>(drawn.size());
 }
 
 // What was not drawn at once, or has an error to be told, is drawn of the row here.

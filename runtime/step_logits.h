@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -39,7 +40,7 @@ class StepLogits {
                                               std::span<const int64_t> tokens, size_t prompt,
                                               const TokenLimits& limits);
   // What Sample is going to be asked for, where the rows are elsewhere: all of it is asked for at once, behind the
-  // logits. An error of what could not be drawn at all.
+  // logits. How many were asked for; an error of what could not be drawn at all.
   struct RowDraw {
     int64_t row;
     Sampler* sampler;
@@ -48,7 +49,7 @@ class StepLogits {
     TokenLimits limits;
   };
   virtual bool draws_at_once() const { return false; }
-  virtual absl::Status DrawAtOnce(std::span<const RowDraw> draws);
+  virtual absl::StatusOr<int64_t> DrawAtOnce(std::span<const RowDraw> draws);
   // All rows, [R, V] or [1, T, V], in the host's memory. The last call.
   virtual absl::StatusOr<Tensor> TakeAll();
 };
@@ -79,7 +80,7 @@ class DeviceLogits final : public StepLogits {
   absl::Status Settle() override;
   absl::StatusOr<std::span<const float>> Row(int64_t row) override;
   bool draws_at_once() const override { return sampler_ != nullptr; }
-  absl::Status DrawAtOnce(std::span<const RowDraw> draws) override;
+  absl::StatusOr<int64_t> DrawAtOnce(std::span<const RowDraw> draws) override;
   absl::StatusOr<SampledToken> Sample(int64_t row, Sampler& sampler,
                                       std::span<const int64_t> tokens, size_t prompt,
                                       const TokenLimits& limits) override;
@@ -93,7 +94,7 @@ class DeviceLogits final : public StepLogits {
     int64_t token;
   };
   // What the sampler was asked for last.
-  absl::Status TakeDrawn();
+  void TakeDrawn();
   // The device's draw for a row; null if none was asked for.
   const Drawn* FindDrawn(int64_t row, const Sampler& sampler, size_t position) const;
   absl::StatusOr<Tensor> RowsOf(std::span<const int64_t> rows) const;
@@ -104,6 +105,7 @@ class DeviceLogits final : public StepLogits {
   DeviceSampler* sampler_;
   std::vector<Drawn> drawn_;
   size_t taken_ = 0;  // of drawn_: tokens that are here
+  std::optional<absl::Status> settled_;
   std::vector<float> row_;
 };
 

@@ -14,9 +14,9 @@
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/cuda/constant_inputs.h"
 #include "pagefuse/ops/cuda/cuda_kernels.h"
+#include "pagefuse/ops/cuda/product_batch.h"
 #include "pagefuse/ops/kernels/cuda/products.h"
 #include "pagefuse/ops/microsoft/matmul_nbits.h"
-#include "pagefuse/ops/onnx/movement.h"
 #include "pagefuse/ops/onnx/product.h"
 #include "pagefuse/ops/pagefuse/linear/gate.h"
 #include "pagefuse/ops/pagefuse/linear/gated_linear.h"
@@ -58,47 +58,6 @@ void SetRowBias(const TensorArg& bias, ProductParams& params) {
 }
 
 // --- MatMul, FusedMatMul, Gemm ---
-
-// The matrix that an operand is: a vector is a row on the left, a column on the right.
-struct Matrices {
-  std::vector<int64_t> batch;
-  int64_t rows, columns;  // as they are multiplied
-
-  Matrices(const std::vector<int64_t>& dims, bool left, bool turned) {
-    if (dims.size() == 1) {
-      rows = left ? 1 : dims[0];
-      columns = left ? dims[0] : 1;
-      return;
-    }
-    batch.assign(dims.begin(), dims.end() - 2);
-    rows = dims[dims.size() - 2];
-    columns = dims.back();
-    if (turned) std::swap(rows, columns);
-  }
-};
-
-// Matrices further for each step along `axis` of a batch of `rank` axes.
-std::vector<int64_t> StepsOf(const std::vector<int64_t>& own, size_t rank) {
-  std::vector<int64_t> steps(rank, 0);
-  const std::vector<int64_t> strides = onnx_ops::RowMajorStrides(own);
-  for (size_t i = 0; i < own.size(); ++i) {
-    if (own[i] != 1) steps[rank - own.size() + i] = strides[i];
-  }
-  return steps;
-}
-
-void SetBatch(const Matrices& a, const Matrices& b, ProductParams& params) {
-  const size_t rank = std::max(a.batch.size(), b.batch.size());
-  params.batch.assign(rank, 1);
-  for (const Matrices* side : {&a, &b}) {
-    for (size_t i = 0; i < side->batch.size(); ++i) {
-      int64_t& size = params.batch[rank - side->batch.size() + i];
-      if (side->batch[i] != 1) size = side->batch[i];
-    }
-  }
-  params.x_steps = StepsOf(a.batch, rank);
-  params.weight_steps = StepsOf(b.batch, rank);
-}
 
 absl::StatusOr<ProductParams> ProductOf(const KernelArgs& args, const ProductSpec& spec) {
   const TensorArg& b = args.input(1);

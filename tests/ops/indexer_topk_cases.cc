@@ -72,6 +72,8 @@ OpCases IndexerTopKCases() {
       .Add(TopKCase("more_than_columns", Random(DataType::kFloat, {2, 40}, Normal{}, 4), {0, 10},
                     {40, 30}, 64))
       .Add(TopKCase("none", Random(DataType::kFloat, {2, 40}, Normal{}, 4), {0, 10}, {40, 30}, 0))
+      .Add(TopKCase("one_column", Floats({2, 1}, {3, -1}), {0, 0}, {1, 1}, 1))
+      .Add(TopKCase("more_than_one_column", Floats({2, 1}, {3, -1}), {0, 1}, {1, 1}, 4))
       .Add(TopKCase("no_rows", Floats({0, 8}, {}), {}, {}, 4))
       .Rejects(with(1, Int32Row({1, -1, 4})), "input 1 \"ks\": expected 0 or more, got -1 at 1")
       .Rejects(with(2, Int32Row({5, 7, 4})), "input 2 \"ke\": expected 0, the range's begin, to 6")

@@ -98,6 +98,7 @@ TEST_P(OpTest, KernelsAgreeWithReference) {
 TEST_P(OpTest, ReferenceAgreesWithDecomposition) {
   if (!op_->has_decomposition()) return;
   for (const OpCase& op_case : table_.cases()) {
+    if (!op_case.decomposes) continue;
     SCOPED_TRACE(op_case.name);
     CaseNode call(*op_, table_, op_case);
     const std::vector<Tensor> got = Must(RunReference(*op_, call));

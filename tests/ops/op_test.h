@@ -87,6 +87,8 @@ struct OpCase {
   int num_outputs = 0;               // 0: as many as `outputs`, else all that the op requires
   int64_t opset = 0;                 // of the op's domain; 0: the newest
   std::optional<Tolerance> within = {};  // of floats, in place of the table's
+  // False where standard ops leave open what the decomposition gives, as a maximum of NaN.
+  bool decomposes = true;
 };
 
 // The case with another input or attribute, which it need not have had.

@@ -26,6 +26,7 @@ inline Tensor WithSpecials(Tensor rows) {
 // The same case with these in an input.
 inline OpCase WithSpecials(OpCase op_case, size_t input) {
   op_case.inputs[input] = WithSpecials(op_case.inputs[input]);
+  op_case.decomposes = false;
   return op_case;
 }
 

@@ -75,7 +75,8 @@ class FakeContext final : public DeviceContext {
   void RewindMoments() override { moments_ = 0; }
   absl::StatusOr<int> MarkMoment() override { return moments_++; }
   absl::StatusOr<double> MicrosecondsBetween(int first, int second) override {
-    if (first >= moments_ || second >= moments_) return absl::InvalidArgumentError("no such moment");
+    if (first >= moments_ || second >= moments_)
+      return absl::InvalidArgumentError("no such moment");
     return second - first;
   }
 

@@ -39,7 +39,8 @@ struct ClusterSelectPlan {
     if (wanted > kMostWanted) return;
     const auto power = [](int64_t n) { return std::bit_ceil(static_cast<uint32_t>(n)); };
     const int64_t most_items = std::max<int64_t>(2 * power(wanted), kFewestItems);
-    capacity = power(std::clamp<int64_t>(width, 1, most_items));
+    // Two at least, so that what lies behind them is aligned to 16 bytes.
+    capacity = power(std::clamp<int64_t>(width, 2, most_items));
     int count = 1;
     const auto is_idle = [&] { return rows * count * 2 <= limits.multiprocessors; };
     while (count < limits.blocks &&

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums of products of one row with bfloat16 weights in rows. Device code alone.
 //
-// A column of y is one row of W, read in runs of 512 bytes, which memory likes better than the short pieces that tensor
-// cores want.
+// A column of y is one row of W, read in runs of 512 bytes: the short pieces of many rows that tensor cores want are for
+// more rows of x.
 #pragma once
 
 #include "pagefuse/ops/kernels/cuda/small_bf16.h"

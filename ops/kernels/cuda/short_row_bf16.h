@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of one row with bfloat16 weights in rows that registers hold all at once. Device code alone.
 //
-// A warp, or some of them, makes one sum and ends. A lane asks for all its weights before the kernel waits for the one in
-// front of it, beside whose blocks those of this one find room: they are small. So small products behind each other
-// overlap.
+// A warp, or some of them, makes one sum and ends. Where weights are constant, a lane asks for all of its own before the
+// kernel waits for the one in front of it. Blocks are small, so that they find room beside those of that one. So small
+// products behind each other overlap.
 #pragma once
 
 #include "pagefuse/ops/kernels/cuda/row_bf16.h"
+#include "pagefuse/ops/kernels/cuda/small_x_bf16.h"
 
 namespace pagefuse::cuda {
 

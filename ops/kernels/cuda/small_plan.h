@@ -32,14 +32,15 @@ inline bool HasLargeWeights(const ProductParams& params) {
   return params.n * params.k * (params.gated() ? 4 : 2) * StackOf(params).products() >= kLarge;
 }
 
-// What the kernels of this file differ in. In a step a warp takes a run of pieces of each row of W of a group.
+// What the kernels of small_bf16.h differ in. In a step a warp takes a run of pieces of each row of W of a group.
 struct SmallShape {
   int rows = 1;     // of x, at most
   int columns = 1;  // of a group: rows of W
   int run = 32;     // pieces
   int warps = 16;   // of a block
   int stages = 8;   // steps for which a warp has memory
-  // Blocks that a multiprocessor has at a time where W is large: then the next kernel need not find room beside them.
+  // Blocks of a multiprocessor that a plan counts on where W is large: there the next kernel need not find room beside
+  // them. Elsewhere it counts on one.
   int residents = 2;
   // Whether warps that share groups with no other write them from where they summed them up.
   bool direct = false;
