@@ -18,7 +18,7 @@ namespace pagefuse {
 namespace {
 
 // The input of a paged graph that says where sequences begin (cache_layout.h).
-constexpr char kQueryStarts[] = "query_start_loc", kLogitRows[] = "logit_rows";
+constexpr char kQueryStarts[] = "query_start_loc", kRowsOfLogits[] = "logit_rows";
 
 // Shapes of inputs that are kept apart: numbers of tokens and sequences that a loaded engine goes through.
 constexpr size_t kShapes = 32;
@@ -64,7 +64,7 @@ Executor::Executor(ExecutionPlan plan, const RunLimits& limits)
     dense_readers_.push_back(dense == nullptr ? nullptr : dense->node);
     const std::string& name = plan_.values[plan_.inputs[i]].value->name();
     if (name == kQueryStarts) query_starts_ = i;
-    if (name == kLogitRows) logit_rows_ = i;
+    if (name == kRowsOfLogits) logit_rows_ = i;
   }
   output_positions_.assign(plan_.values.size(), -1);
   for (int i = static_cast<int>(plan_.outputs.size()) - 1; i >= 0; --i) {
