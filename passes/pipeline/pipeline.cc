@@ -196,6 +196,8 @@ void Finish(bool pages, Passes& passes) {
   // Stores weights as bfloat16 or codes, those that were moved too.
   passes.Add(QuantiseWeights());
   Tidy(passes);
+  // Of a constant that was read twice, and is stored for one of its readers now, the other's.
+  passes.Add(FoldWeights());
   // Fuses the scaling, cast or quantisation of the result of paged attention.
   passes.Add(FusePagedOutput());
   // Joins the norms on both sides of an addition to the residual.
