@@ -19,7 +19,9 @@ namespace {
 constexpr int64_t kUsualSequences = 64;
 
 // Rows of a step that take hardly longer than one: a product reads the weights as often.
-int64_t DraftRows() { return HasAmxBf16() ? 16 : 4; }
+int64_t DraftRows(const Session& session) {
+  return session.device() != nullptr || HasAmxBf16() ? 16 : 4;
+}
 
 // Of the memory that is left when the weights are there; the rest is for what steps compute.
 constexpr double kShareOfMemory = 0.6;
@@ -156,9 +158,10 @@ absl::Status Engine::Impl::MakeCacheOf(int64_t bytes) {
   PF_RETURN_IF_ERROR(model->ReservePages(
       pages, {.keep = Drafts::kMost, .keeps_texts = options.prefix_reuse != PrefixReuse::kOff}));
   scheduler = std::make_unique<Scheduler>(
-      &model->cache(), Scheduler::Options{.max_tokens_per_step = options.max_tokens_per_step,
-                                          .max_sequences = max_sequences,
-                                          .max_draft_rows = options.drafts ? DraftRows() : 0});
+      &model->cache(),
+      Scheduler::Options{.max_tokens_per_step = options.max_tokens_per_step,
+                         .max_sequences = max_sequences,
+                         .max_draft_rows = options.drafts ? DraftRows(model->session()) : 0});
   return absl::OkStatus();
 }
 

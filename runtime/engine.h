@@ -106,8 +106,9 @@ struct EngineStats {
 
 using RequestId = int64_t;
 
-// What a request is told, by the thread that steps the engine. It must not block; one that throws ends
-// its request alone, as failed.
+// What a request is told, by the thread that steps the engine: with a device it may be told of a token in the
+// call of Step behind the one that took it, while the next step runs. It must not block; one that throws ends its
+// request alone, as failed.
 struct Sink {
   // The first tokens of the prompt are about to be computed, or were known; may be null.
   std::function<void()> on_start = nullptr;

@@ -3,15 +3,19 @@
 #pragma once
 
 #include <deque>
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 
+#include "pagefuse/base/str_cat.h"
 #include "pagefuse/runtime/engine.h"
 #include "pagefuse/runtime/paged_model.h"
 #include "pagefuse/runtime/scheduler.h"
@@ -29,6 +33,11 @@ struct Engine::Impl {
     bool rereads = false;           // of the engine's own, for nobody
     std::vector<Drafts> drafts;     // of the samples
     std::vector<Progress> samples;  // never resized: the scheduler looks at their tokens
+    std::vector<bool> ended;        // by sample: the sink knows
+    struct NewToken {
+      size_t sample, index;  // which token of its completion
+    };
+    std::vector<NewToken> untold;  // that the sink does not know
     std::vector<size_t>
         numbers;       // the scheduler's, of the samples that run: the first alone, then all
     int64_t left = 0;  // samples that are not done
@@ -76,10 +85,22 @@ struct Engine::Impl {
   void Add(std::unique_ptr<Active> item);
   void EndRereading();
   bool Reread();
+  // A step that was planned while the one before it ran.
+  struct Ahead {
+    Scheduler::Step step;
+    bool is_prepared;  // PagedModel::RunPrepared may run it
+  };
+  // While there is one, sinks are told of tokens when it is asked of the device.
+  std::optional<Ahead> ahead;
+  std::vector<RequestId> untold;  // which requests have new tokens of which sinks do not know
+
   absl::StatusOr<Scheduler::Step> Plan();
+  void PlanAhead(const Scheduler::Step& step);
+  void DropAhead();
   void TellStarts(const Scheduler::Step& step);
   StepReport Step();
-  absl::StatusOr<std::unique_ptr<StepLogits>> RunStep(const Scheduler::Step& step);
+  absl::StatusOr<std::unique_ptr<StepLogits>> RunStep(const Scheduler::Step& step,
+                                                      bool is_prepared);
   // Ends the requests of a step that failed; where the error is one token's, that alone, and the step is
   // planned anew without it.
   void FailStep(const Scheduler::Step& step, const absl::Status& error);
@@ -105,10 +126,33 @@ struct Engine::Impl {
   std::vector<size_t> ForkSamples(Active& item);
   // Adds a token; ends a completion that goes on with a token that the paged graph does not run.
   void TakeToken(Draw draw, StepLogits& logits);
-  // Ends what is not done of a request, or one sample of it.
+  // Tells the sink of new tokens, of which each may be the last one.
+  void Tell(Active& item);
+  void TellAll();
+  // Ends what is not done of a request, samples that are done, or one.
   void End(RequestId id, FinishReason finish, const absl::Status& error);
+  void EndDone(Active& item);
   void EndSample(Active& item, size_t sample);
   void RemoveIfDone(RequestId id);
 };
+
+// Calls what the caller gave; what it throws becomes a status.
+template <class Call>
+absl::Status Guarded(const Call& call) {
+  try {
+    call();
+    return absl::OkStatus();
+  } catch (const std::exception& error) {
+    return absl::AbortedError(StrCat("sink: threw \"", error.what(), "\""));
+  } catch (...) {
+    return absl::AbortedError("sink: threw");
+  }
+}
+
+inline void Fail(Progress& progress, absl::Status error) {
+  progress.completion.error = std::move(error);
+  progress.completion.finish = FinishReason::kFailed;
+  progress.done = true;
+}
 
 }  // namespace pagefuse

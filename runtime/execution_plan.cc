@@ -331,6 +331,10 @@ absl::StatusOr<ExecutionPlan> MakePlan(Model& model, const PlanOptions& options)
   return plan;
 }
 
+bool LooksAt(const PlannedStep& step, size_t input) {
+  return std::ranges::count(step.kernel->host_inputs, static_cast<int>(input)) > 0;
+}
+
 std::string NameOfKernel(const PlannedStep& step) {
   if (step.copy == StepCopy::kToDevice) return "copy to the device";
   if (step.copy == StepCopy::kToHost) return "copy to the host";

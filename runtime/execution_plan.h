@@ -106,6 +106,9 @@ struct PlanOptions {
 // that takes them so (PortSpec::InBlocks).
 const PlannedStep* DenseReader(const ExecutionPlan& plan, int input);
 
+// Whether the kernel of a step of the device looks at that input as the host has it (Kernel::host_inputs).
+bool LooksAt(const PlannedStep& step, size_t input);
+
 // The step's kernel: "hwy", "cuda on cuda", "decomposition", "graphs", "copy to the device".
 std::string NameOfKernel(const PlannedStep& step);
 

@@ -107,6 +107,16 @@ absl::StatusOr<std::vector<Tensor>> Executor::Run(const std::vector<Tensor>& fee
   device_copies_ = 0;
   bound_ = &bound;
   shape_ = &shapes_.Find(plan_, feeds);
+  if (!IsPrepared(feeds)) prepared_.reset();
+  PF_RETURN_IF_ERROR(TakeFeeds(feeds));
+  absl::StatusOr<std::vector<Tensor>> outputs = RunSteps();
+  prepared_.reset();
+  if (outputs.ok()) LearnSizes();
+  LetGo();
+  return outputs;
+}
+
+absl::Status Executor::TakeFeeds(const std::vector<Tensor>& feeds) {
   values().BeginRun();
   for (size_t i = 0; i < feeds.size(); ++i) {
     const int input = plan_.inputs[i];
@@ -126,18 +136,19 @@ absl::StatusOr<std::vector<Tensor>> Executor::Run(const std::vector<Tensor>& fee
     owners_[input] = feeds[i];
   }
   TakeTokenRows();
-  absl::StatusOr<std::vector<Tensor>> outputs = RunSteps();
-  if (outputs.ok()) LearnSizes();
-  LetGo();
-  return outputs;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<Tensor>> Executor::RunSteps() {
   timings_.clear();
   moments_.clear();
   run_began_ = std::chrono::steady_clock::now();
-  PF_RETURN_IF_ERROR(RunRange(0, plan_.device_begin));
-  PF_RETURN_IF_ERROR(UploadInputs());
+  if (prepared_) {
+    PF_RETURN_IF_ERROR(UploadLater());
+  } else {
+    PF_RETURN_IF_ERROR(RunRange(0, plan_.device_begin));
+    PF_RETURN_IF_ERROR(UploadInputs());
+  }
   if (plan_.device == nullptr) {
     PF_RETURN_IF_ERROR(RunRange(0, static_cast<int>(plan_.steps.size())));
   } else {

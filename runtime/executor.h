@@ -46,6 +46,13 @@ class Executor {
   absl::StatusOr<std::vector<Tensor>> Run(const std::vector<Tensor>& feeds,
                                           const std::vector<Tensor>& bound);
 
+  // Does what the host does for a Run of these feeds, while the device may be at the run before, and asks for the
+  // copy of what the device reads. The next Run has to be of the same feeds, in whose memory nothing changed but
+  // the inputs `later` (by position), or ForgetPrepared is called before it. Nothing is done where the run before
+  // was another one than this will be; what is wrong Run tells.
+  void Prepare(const std::vector<Tensor>& feeds, const std::vector<size_t>& later);
+  void ForgetPrepared() { prepared_.reset(); }
+
   const ExecutionPlan& plan() const { return plan_; }
   // Of a value of the plan in the last run.
   int64_t BytesOf(int value) const;
@@ -59,6 +66,8 @@ class Executor {
   int64_t allocations() const { return allocations_; }
   // Runs that were asked of the device at once (SessionOptions::device_graphs), of all.
   int64_t replays() const { return replays_; }
+  // And of these, that were prepared.
+  int64_t prepared_runs() const { return prepared_runs_; }
   // What the device took for runs that it was waited for (TakeDeviceTime), from the first to the last of each.
   double device_seconds() const { return device_seconds_; }
   // Once all is done that the last run asked of the device.
@@ -85,6 +94,17 @@ class Executor {
     MemoryPlan plan;
     std::shared_ptr<Buffer> memory;
   };
+  // What Prepare has done for the next run.
+  struct Prepared {
+    std::vector<const void*> feeds;  // where they lie
+    std::vector<int> uploads;        // of uploads_: what comes later
+    std::vector<int> checked;        // of CapturedRun::checked: steps whose check looks at that
+  };
+  absl::Status TakeFeeds(const std::vector<Tensor>& feeds);
+  bool IsPrepared(const std::vector<Tensor>& feeds);
+  std::optional<Prepared> FollowLater(const std::vector<size_t>& later) const;
+  absl::StatusOr<bool> PrepareFrom(const std::vector<Tensor>& feeds);
+  absl::Status UploadLater();
   absl::StatusOr<std::vector<Tensor>> RunSteps();
   absl::Status RunRange(int begin, int end);
   void LookAtDevicePart();
@@ -96,6 +116,8 @@ class Executor {
   absl::Status RunAndSettle();
   absl::StatusOr<bool> Capture();
   absl::StatusOr<bool> FitsCapture(const CapturedRun& captured);
+  bool FitsMemory(const CapturedRun& captured);
+  absl::StatusOr<bool> FitsValues(const CapturedRun& captured);
   absl::StatusOr<bool> FitsOutputs(const CapturedRun& captured);
   void KeepBindings(CapturedRun& captured) const;
   int64_t MemoryChanges() const;
@@ -164,10 +186,11 @@ class Executor {
   // Of a plan with a device.
   bool device_graphs_ = false;
   bool captures_ = false;  // in progress
-  int breaker_ = -1;       // the step of capture_breaker
+  std::optional<Prepared> prepared_;
+  int breaker_ = -1;  // the step of capture_breaker
   std::string capture_miss_;
   std::vector<int> watched_;  // steps of the device that look at what the host has, constants apart
-  int64_t memory_changes_ = 0, replays_ = 0;
+  int64_t memory_changes_ = 0, replays_ = 0, prepared_runs_ = 0;
   std::shared_ptr<Buffer> index_error_;  // a DeviceIndexError
   int first_moment_ = -1, last_moment_ = -1;
   double device_seconds_ = 0;

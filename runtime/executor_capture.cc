@@ -20,11 +20,6 @@ namespace {
 // captured no more.
 constexpr int kMostMisses = 3;
 
-bool LooksAt(const PlannedStep& step, size_t input) {
-  const std::vector<int>& inputs = step.kernel->host_inputs;
-  return std::ranges::find(inputs, static_cast<int>(input)) != inputs.end();
-}
-
 bool HasSameForm(const std::vector<TensorArg>& a, const std::vector<TensorArg>& b) {
   return std::ranges::equal(a, b, [](const TensorArg& x, const TensorArg& y) {
     return x.dtype == y.dtype && x.dims == y.dims && x.block_stride == y.block_stride;
@@ -37,6 +32,14 @@ bool ChecksTheSame(const PlannedStep& a, const StepCall& of_a, const PlannedStep
   return a.op == b.op && a.host_inputs == b.host_inputs &&
          HasSameForm(of_a.args.inputs, of_b.args.inputs) &&
          HasSameForm(of_a.args.outputs, of_b.args.outputs) && HaveSameAttributes(*a.node, *b.node);
+}
+
+// Of a paged graph, as block tables have them; or one row more, as what says where sequences begin.
+bool HasRowsOfSequences(const Value& value, int axis) {
+  const Dim sequences = Dim::Symbol("num_sequences");
+  if (!value.shape() || axis >= value.shape()->rank()) return false;
+  const Dim& rows = (*value.shape())[axis];
+  return ProvablyEqual(rows, sequences) || ProvablyEqual(rows, sequences + Dim(1));
 }
 
 }  // namespace
@@ -109,6 +112,7 @@ absl::Status Executor::RunDevicePart() {
     PF_ASSIGN_OR_RETURN(const bool fits, FitsCapture(*shape_->captured));
     if (fits) {
       ++replays_;
+      prepared_runs_ += prepared_ ? 1 : 0;
       return plan_.device->Replay(*shape_->captured->graph);
     }
     shape_->captured.reset();
@@ -205,6 +209,21 @@ void Executor::KeepBindings(CapturedRun& captured) const {
 
 // Takes the run's values and checks them as its steps would; false if what was captured is not this run.
 absl::StatusOr<bool> Executor::FitsCapture(const CapturedRun& captured) {
+  if (!FitsMemory(captured)) return false;
+  if (!prepared_) {
+    PF_ASSIGN_OR_RETURN(const bool fits, FitsValues(captured));
+    if (!fits) return false;
+  } else {
+    for (const int index : prepared_->checked) {
+      PF_RETURN_IF_ERROR(CheckStepValues(plan_.steps[index], shape_->calls[index].args));
+    }
+  }
+  PF_ASSIGN_OR_RETURN(const bool fits, FitsOutputs(captured));
+  if (fits) capture_miss_.clear();
+  return fits;
+}
+
+bool Executor::FitsMemory(const CapturedRun& captured) {
   capture_miss_ = "other memory than before";
   if (captured.memory != MemoryChanges()) return false;
   for (size_t i = 0; i < plan_.inputs.size(); ++i) {
@@ -213,6 +232,10 @@ absl::StatusOr<bool> Executor::FitsCapture(const CapturedRun& captured) {
       return false;
     }
   }
+  return true;
+}
+
+absl::StatusOr<bool> Executor::FitsValues(const CapturedRun& captured) {
   for (const int index : watched_) {
     StepCall& call = shape_->calls[index];
     if (!call.TakeInputs(plan_.steps[index], values())) {
@@ -226,13 +249,8 @@ absl::StatusOr<bool> Executor::FitsCapture(const CapturedRun& captured) {
   auto kept = captured.host_data.begin();
   const bool same = VisitHostData(
       [&](std::span<const std::byte> data) { return std::ranges::equal(data, *kept++); });
-  if (!same) {
-    capture_miss_ = "other values that kernels look at on the host";
-    return false;
-  }
-  PF_ASSIGN_OR_RETURN(const bool fits, FitsOutputs(captured));
-  if (fits) capture_miss_.clear();
-  return fits;
+  if (!same) capture_miss_ = "other values that kernels look at on the host";
+  return same;
 }
 
 absl::StatusOr<bool> Executor::FitsOutputs(const CapturedRun& captured) {
@@ -258,12 +276,15 @@ absl::Status Executor::CheckIndexErrors() {
   return token ? AtToken(status, *token) : status;
 }
 
-// Of an input of tokens, [T, ...] or [1, T, ...], or of those alone whose logits are wanted.
+// Of an input with a row for each token, [T, ...] or [1, T, ...], or for each of those whose logits are wanted; which is guessed by how many rows it
+// has, unless the graph says that they are of sequences, of which there may be as many.
 std::optional<int64_t> Executor::TokenOfElement(const DeviceIndexError& error) const {
   const RunValues& values = shape_->values;
   const TensorArg& input = shape_->calls[error.step - 1].args.inputs[error.input];
   const size_t axis = input.dims.size() > 1 && input.dims[0] == 1 ? 1 : 0;
   if (input.dims.empty() || input.dims[axis] == 0) return std::nullopt;
+  const Value* value = plan_.steps[error.step - 1].node->input(error.input);
+  if (HasRowsOfSequences(*value, static_cast<int>(axis))) return std::nullopt;
   const int64_t rows = input.dims[axis], row = error.element / (input.size() / rows);
   if (tokens_ && tokens_->count() == rows) return row;
   // A single number is no row.

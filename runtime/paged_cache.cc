@@ -39,8 +39,10 @@ PagedCache::PagedCache(std::vector<CacheGroup> groups, int64_t num_pages)
 
 PagedCache::PagedCache(std::vector<CacheGroup> groups, int64_t num_pages, const Options& options)
     : groups_(std::move(groups)), options_(options), pool_({.num_pages = num_pages}) {
-  step_.groups.resize(groups_.size());
-  table_versions_.resize(groups_.size());
+  for (Step& step : steps_) {
+    step.metadata.groups.resize(groups_.size());
+    step.table_versions.resize(groups_.size());
+  }
   if (options_.keeps_texts) tree_ = std::make_unique<PrefixTree>(groups_, &pool_, options_.tree);
 }
 
@@ -274,17 +276,23 @@ absl::StatusOr<StepMetadata> PagedCache::Append(const std::vector<StepEntry>& en
 
 // The step itself reads what its first token can see: that is freed only now.
 void PagedCache::Commit() {
-  for (const Reserved& step : std::exchange(reserved_, {})) {
-    const auto it = sequences_.find(step.sequence);
-    if (it != sequences_.end()) FreeBehindWindow(it->second);
+  if (reserved_.empty()) return;
+  for (const Reserved::Change& change : reserved_.front().changes) {
+    const auto it = sequences_.find(change.sequence);
+    if (it == sequences_.end()) continue;
+    // What the step behind this one sees stays, if it is reserved.
+    FreeBehindWindow(it->second, std::min(change.after, it->second.length));
   }
+  reserved_.pop_front();
 }
 
 void PagedCache::RollBack() {
-  for (const Reserved& step : std::exchange(reserved_, {})) {
-    const auto it = sequences_.find(step.sequence);
-    if (it != sequences_.end()) ReturnTo(it->second, step.length);
+  if (reserved_.empty()) return;
+  for (const Reserved::Change& change : reserved_.back().changes) {
+    const auto it = sequences_.find(change.sequence);
+    if (it != sequences_.end()) ReturnTo(it->second, change.before);
   }
+  reserved_.pop_back();
 }
 
 absl::StatusOr<StepMetadata> PagedCache::Reserve(const std::vector<StepEntry>& entries) {
@@ -298,26 +306,31 @@ absl::StatusOr<StepMetadata> PagedCache::Reserve(const std::vector<StepEntry>& e
 }
 
 const StepMetadata& PagedCache::Reserve(const std::vector<StepEntry>& entries, const Room& room) {
-  PF_CHECK(reserved_.empty() && room.num_entries() == static_cast<int64_t>(entries.size()));
-  step_.Clear();
+  PF_CHECK(reserved_.size() < steps_.size() &&
+           room.num_entries() == static_cast<int64_t>(entries.size()));
+  const size_t place = reserved_.empty() ? 0 : 1 - reserved_.front().step;
+  StepMetadata& step = steps_[place].metadata;
+  step.Clear();
+  Reserved& reserved = reserved_.emplace_back(Reserved{.step = place, .changes = {}});
   std::vector<Share> shares;
   shares.reserve(entries.size());
   for (const StepEntry& entry : entries) {
     Sequence& sequence = sequences_.find(entry.sequence)->second;
     shares.push_back({&entry, &sequence});
-    reserved_.push_back({entry.sequence, sequence.length});
+    const int64_t before = sequence.length;
     for (size_t g = 0; g < groups_.size(); ++g) {
       TakeBlocks(static_cast<int>(g), sequence, entry.num_tokens);
-      MapSlots(static_cast<int>(g), sequence, entry.num_tokens, step_.groups[g].slot_mapping);
+      MapSlots(static_cast<int>(g), sequence, entry.num_tokens, step.groups[g].slot_mapping);
     }
-    AddRows(entry, sequence);
+    AddRows(entry, sequence, step);
+    reserved.changes.push_back({entry.sequence, before, sequence.length});
   }
-  for (size_t g = 0; g < groups_.size(); ++g) WriteTable(static_cast<int>(g), shares);
-  return step_;
+  for (size_t g = 0; g < groups_.size(); ++g)
+    WriteTable(static_cast<int>(g), shares, steps_[place]);
+  return step;
 }
 
-void PagedCache::AddRows(const StepEntry& entry, Sequence& sequence) {
-  StepMetadata& step = step_;
+void PagedCache::AddRows(const StepEntry& entry, Sequence& sequence, StepMetadata& step) {
   for (int64_t i = 0; i < entry.num_tokens; ++i) step.positions.push_back(sequence.length + i);
   const int64_t tokens = entry.by_token ? 1 : entry.num_tokens;  // of a row
   for (int64_t row = 0; row < entry.num_rows(); ++row) {
@@ -373,9 +386,9 @@ void PagedCache::MapSlots(int group, const Sequence& sequence, int64_t num_token
 }
 
 // A row that stood there in the step before stays.
-void PagedCache::WriteTable(int group, const std::vector<Share>& shares) {
-  StepMetadata::Group& out = step_.groups[group];
-  std::vector<int64_t>& versions = table_versions_[group];
+void PagedCache::WriteTable(int group, const std::vector<Share>& shares, Step& step) const {
+  StepMetadata::Group& out = step.metadata.groups[group];
+  std::vector<int64_t>& versions = step.table_versions[group];
   int64_t rows = 0, most = 0;
   for (const auto& [entry, sequence] : shares) {
     most = std::max(most, static_cast<int64_t>(sequence->blocks[group].size()));
@@ -400,11 +413,11 @@ void PagedCache::WriteTable(int group, const std::vector<Share>& shares) {
   }
 }
 
-void PagedCache::FreeBehindWindow(Sequence& sequence) {
+void PagedCache::FreeBehindWindow(Sequence& sequence, int64_t length) {
   for (size_t g = 0; g < groups_.size(); ++g) {
     // The next token is at position `length`, or before it after a return, or where another text
     // goes on from the last whole node.
-    const int64_t whole = tree_ ? sequence.length / tree_->unit() * tree_->unit() : sequence.length;
+    const int64_t whole = tree_ ? length / tree_->unit() * tree_->unit() : length;
     const int64_t next = std::max<int64_t>(0, whole - options_.keep);
     const int64_t keep = groups_[g].FirstVisible(next) / groups_[g].block_size;
     std::vector<int32_t>& blocks = sequence.blocks[g];
@@ -444,14 +457,14 @@ void PagedCache::MakeCheckpoint(SequenceId sequence, int64_t length) {
 }
 
 // Rows that would stay in the next step say what their sequences have.
-absl::Status PagedCache::CheckTables() const {
+absl::Status PagedCache::CheckTables(const Step& step) const {
   for (size_t g = 0; g < groups_.size(); ++g) {
     absl::flat_hash_map<int64_t, const std::vector<int32_t>*> by_version;
     for (const auto& [id, sequence] : sequences_)
       by_version[sequence.version[g]] = &sequence.blocks[g];
-    const StepMetadata::Group& table = step_.groups[g];
-    for (size_t row = 0; row < table_versions_[g].size(); ++row) {
-      const auto found = by_version.find(table_versions_[g][row]);
+    const StepMetadata::Group& table = step.metadata.groups[g];
+    for (size_t row = 0; row < step.table_versions[g].size(); ++row) {
+      const auto found = by_version.find(step.table_versions[g][row]);
       if (found == by_version.end()) continue;
       const auto first = table.block_table.begin() + static_cast<int64_t>(row) * table.max_blocks;
       const auto same = [](int32_t block, int32_t entry) { return TableEntry(block) == entry; };
@@ -466,7 +479,7 @@ absl::Status PagedCache::CheckTables() const {
 absl::Status PagedCache::CheckAccounts() const {
   if (tree_) PF_RETURN_IF_ERROR(tree_->CheckAccounts());
   PF_RETURN_IF_ERROR(pool_.CheckAccounts());
-  PF_RETURN_IF_ERROR(CheckTables());
+  for (const Step& step : steps_) PF_RETURN_IF_ERROR(CheckTables(step));
   absl::flat_hash_map<int32_t, int32_t> holders;
   for (const auto& [id, sequence] : sequences_) {
     for (const std::vector<int32_t>& blocks : sequence.blocks) {

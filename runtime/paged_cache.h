@@ -3,7 +3,9 @@
 // metadata.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -59,7 +61,8 @@ struct StepMetadata {
 // Owns the bookkeeping, not the tensors. Blocks of a group that keeps last rows, of a window or of a
 // compressor's state, are freed as soon as no later token can see them. A compressed group has a
 // row for each window of `ratio` tokens: the token that closes one has its slot, others have -1.
-// A step is reserved, run, and then either committed or rolled back. Not thread-safe.
+// A step is reserved, run, and then either committed or rolled back; meanwhile the one behind it may be
+// reserved. Not thread-safe.
 class PagedCache {
  public:
   struct Options {
@@ -121,11 +124,11 @@ class PagedCache {
   // nothing changed, if blocks run out; NotFound for an unknown sequence.
   absl::StatusOr<StepMetadata> Reserve(const std::vector<StepEntry>& entries);
   // Of entries for which `room` was taken, in any order, with nothing changed since. What is told holds
-  // until the next step is reserved.
+  // until the step has ended and another one is reserved.
   const StepMetadata& Reserve(const std::vector<StepEntry>& entries, const Room& room);
-  // The reserved step was run: what no later token sees is freed.
+  // The oldest reserved step was run: what no later token sees is freed.
   void Commit();
-  // It was not: sequences are as long as before, and have given back what they took.
+  // The newest was not: sequences are as long as before, and have given back what they took.
   void RollBack();
   // Reserve and Commit.
   absl::StatusOr<StepMetadata> Append(const std::vector<StepEntry>& entries);
@@ -163,9 +166,17 @@ class PagedCache {
     std::vector<int64_t> version;           // by group: of its blocks, no others have this number
     PrefixTree::Node* published = nullptr;  // the last node of its text in the tree
   };
+  struct Step {
+    StepMetadata metadata;
+    std::vector<std::vector<int64_t>> table_versions;  // by group: of the rows of its table
+  };
   struct Reserved {
-    SequenceId sequence;
-    int64_t length;  // before
+    struct Change {
+      SequenceId sequence;
+      int64_t before, after;  // its lengths
+    };
+    size_t step;  // its place in steps_
+    std::vector<Change> changes;
   };
   struct Share {
     const StepEntry* entry;
@@ -182,14 +193,14 @@ class PagedCache {
   int32_t SharedTail(int group, const Sequence& sequence, int64_t num_tokens) const;
   absl::Status CheckEntries(const std::vector<StepEntry>& entries) const;
   int32_t TakePage();
-  void AddRows(const StepEntry& entry, Sequence& sequence);
+  static void AddRows(const StepEntry& entry, Sequence& sequence, StepMetadata& step);
   void TakeBlocks(int group, Sequence& sequence, int64_t num_tokens);
   void MapSlots(int group, const Sequence& sequence, int64_t num_tokens,
                 std::vector<int64_t>& slots) const;
-  void WriteTable(int group, const std::vector<Share>& shares);
-  absl::Status CheckTables() const;
+  void WriteTable(int group, const std::vector<Share>& shares, Step& step) const;
+  absl::Status CheckTables(const Step& step) const;
   void Changed(int group, Sequence& sequence) { sequence.version[group] = ++last_version_; }
-  void FreeBehindWindow(Sequence& sequence);
+  void FreeBehindWindow(Sequence& sequence, int64_t length);
 
   std::vector<CacheGroup> groups_;
   Options options_;
@@ -197,9 +208,8 @@ class PagedCache {
   std::unique_ptr<PrefixTree> tree_;
   absl::flat_hash_map<SequenceId, Sequence> sequences_;
   std::vector<Copy> copies_;
-  std::vector<Reserved> reserved_;
-  StepMetadata step_;  // the last one, whose memory the next one takes
-  std::vector<std::vector<int64_t>> table_versions_;  // by group: of the rows of its table
+  std::array<Step, 2> steps_;      // the last ones, whose memory the next ones take
+  std::deque<Reserved> reserved_;  // oldest first; two at most
   int64_t last_version_ = 0;
   SequenceId next_id_ = 0;
 };

@@ -169,20 +169,52 @@ absl::Status PagedModel::ReservePages(int64_t pages, const PagedCache::Options& 
   return absl::Status(made.code(), StrCat("the cache: ", StdView(made.message())));
 }
 
+absl::Status PagedModel::Pack(const std::vector<int64_t>& input_ids, const StepMetadata& step,
+                              Packed& packed) const {
+  for (const int64_t position : step.positions) PF_RETURN_IF_ERROR(CheckLength(position + 1));
+  const auto sequences = static_cast<int64_t>(step.seq_lens.size());
+  packed.pads = session_->device() != nullptr && takes_rows_ && PaddedStep::Suits(step) &&
+                PaddedSequences(sequences) != sequences;
+  if (!packed.pads) return layout_.WriteRecord(input_ids, step, packed.record);
+  packed.padded.Fill(input_ids, step);
+  return layout_.WriteRecord(packed.padded.input_ids, packed.padded.metadata, packed.record);
+}
+
 absl::StatusOr<std::unique_ptr<StepLogits>> PagedModel::RunStep(
     const std::vector<int64_t>& input_ids, const StepMetadata& step) {
-  for (const int64_t position : step.positions) PF_RETURN_IF_ERROR(CheckLength(position + 1));
   PF_RETURN_IF_ERROR(CheckTokens(input_ids));
+  PF_RETURN_IF_ERROR(Pack(input_ids, step, packed_[last_]));
   PF_RETURN_IF_ERROR(device_->CopyPages(cache_->TakeCopies()));
-  const auto sequences = static_cast<int64_t>(step.seq_lens.size());
-  const bool pads = session_->device() != nullptr && takes_rows_ && PaddedStep::Suits(step) &&
-                    PaddedSequences(sequences) != sequences;
-  if (pads) padded_.Fill(input_ids, step);
-  const StepMetadata& metadata = pads ? padded_.metadata : step;
-  PF_RETURN_IF_ERROR(layout_.WriteRecord(pads ? padded_.input_ids : input_ids, metadata, record_));
-  PF_ASSIGN_OR_RETURN(std::unique_ptr<StepLogits> logits, device_->Run(record_));
-  PF_RETURN_IF_ERROR(CheckLogits(logits->dims(), metadata));
-  if (metadata.logit_rows.size() > step.logit_rows.size()) {
+  PF_ASSIGN_OR_RETURN(std::unique_ptr<StepLogits> logits, device_->Run(packed_[last_].record));
+  return RowsOfStep(std::move(logits), step);
+}
+
+bool PagedModel::Prepare(const StepMetadata& step) {
+  Packed& packed = packed_[1 - last_];
+  if (!Pack(std::vector<int64_t>(step.positions.size()), step, packed).ok()) return false;
+  device_->Prepare(packed.record);
+  return true;
+}
+
+absl::StatusOr<std::unique_ptr<StepLogits>> PagedModel::RunPrepared(
+    const std::vector<int64_t>& input_ids, const StepMetadata& step) {
+  last_ = 1 - last_;
+  Packed& packed = packed_[last_];
+  PF_RETURN_IF_ERROR(CheckTokens(input_ids));
+  std::vector<int64_t> ids = input_ids;
+  if (packed.pads) ids.resize(packed.padded.input_ids.size(), 0);
+  PF_RETURN_IF_ERROR(packed.record.Fill("input_ids", ids));
+  PF_RETURN_IF_ERROR(device_->CopyPages(cache_->TakeCopies()));
+  PF_ASSIGN_OR_RETURN(std::unique_ptr<StepLogits> logits, device_->RunPrepared(packed.record));
+  return RowsOfStep(std::move(logits), step);
+}
+
+// Of what packed_[last_] gave.
+absl::StatusOr<std::unique_ptr<StepLogits>> PagedModel::RowsOfStep(
+    std::unique_ptr<StepLogits> logits, const StepMetadata& step) const {
+  const Packed& packed = packed_[last_];
+  PF_RETURN_IF_ERROR(CheckLogits(logits->dims(), packed.pads ? packed.padded.metadata : step));
+  if (packed.pads) {
     return FirstRows(std::move(logits), static_cast<int64_t>(step.logit_rows.size()));
   }
   if (all_logits_ || takes_rows_) return logits;

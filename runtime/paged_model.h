@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -79,6 +80,11 @@ class PagedModel {
   // CheckTokens; FailedPrecondition if the graph does not compute these rows.
   absl::StatusOr<std::unique_ptr<StepLogits>> RunStep(const std::vector<int64_t>& input_ids,
                                                       const StepMetadata& step);
+  // Does what the host does for the step behind the one that the device is at, but for its tokens: then
+  // RunPrepared is RunStep of it, if no other step was run or prepared meanwhile. False where it is wrong.
+  bool Prepare(const StepMetadata& step);
+  absl::StatusOr<std::unique_ptr<StepLogits>> RunPrepared(const std::vector<int64_t>& input_ids,
+                                                          const StepMetadata& step);
   // All of these logits.
   absl::StatusOr<Tensor> Run(const std::vector<int64_t>& input_ids, const StepMetadata& step);
 
@@ -106,7 +112,17 @@ class PagedModel {
 
  private:
   PagedModel() = default;
+  // A step as the device is told it.
+  struct Packed {
+    StepRecord record;
+    PaddedStep padded;  // with a device
+    bool pads = false;
+  };
   absl::Status MakeDevice(const PagedModelOptions& options);
+  absl::Status Pack(const std::vector<int64_t>& input_ids, const StepMetadata& step,
+                    Packed& packed) const;
+  absl::StatusOr<std::unique_ptr<StepLogits>> RowsOfStep(std::unique_ptr<StepLogits> logits,
+                                                         const StepMetadata& step) const;
   absl::Status CheckLogits(const std::vector<int64_t>& dims, const StepMetadata& step) const;
   static std::unique_ptr<StepLogits> FirstRows(std::unique_ptr<StepLogits> logits, int64_t count);
   absl::StatusOr<std::unique_ptr<StepLogits>> WantedRows(std::unique_ptr<StepLogits> logits,
@@ -116,8 +132,8 @@ class PagedModel {
   CacheSettings settings_;
   CacheLayout layout_;
   std::unique_ptr<PagedCache> cache_;
-  StepRecord record_;
-  PaddedStep padded_;  // with a device
+  std::array<Packed, 2> packed_;  // in turn: of the step that runs, and of the one that is prepared
+  size_t last_ = 0;
   std::unique_ptr<StepDevice> device_;
   SessionDevice* host_ = nullptr;  // the device, or none
   std::optional<int64_t> max_tokens_;

@@ -41,7 +41,7 @@ absl::StatusOr<size_t> Scheduler::Fork(size_t parent, const std::vector<int64_t>
   fork.text.tokens = tokens;
   fork.text.drafts = drafts;
   fork.checkpoints.clear();
-  if (fork.sequence >= 0 && running_.size() < static_cast<size_t>(options_.max_sequences)) {
+  if (fork.sequence >= 0 && !IsFull()) {
     PF_ASSIGN_OR_RETURN(fork.sequence, cache_->Fork(fork.sequence));
   } else {
     fork.sequence = -1;
@@ -209,8 +209,8 @@ void Scheduler::Promise(const Request& request, int64_t& promised) const {
 
 // First come, first served, but for those that wait for another one.
 void Scheduler::AdmitWaiting() {
+  if (waiting_.empty() || IsFull()) return;
   const auto most = static_cast<size_t>(options_.max_sequences);
-  if (waiting_.empty() || running_.size() >= most) return;
   int64_t promised = 0;  // pages
   for (const auto& [place, request] : running_) Promise(*request, promised);
   std::vector<size_t> first;
@@ -219,7 +219,7 @@ void Scheduler::AdmitWaiting() {
     first.push_back(place.request);
   }
   for (const size_t number : first) {
-    if (running_.size() >= most) return;
+    if (IsFull()) return;
     Request& request = requests_.at(number);
     MakeHashes(request);
     PrefixTree::Hit hit;
@@ -287,14 +287,17 @@ void Scheduler::PlanOldest(int64_t most, int64_t draft_rows, Plan& plan) {
 
 // The newest token of a request, with drafts behind it if there is room for them.
 bool Scheduler::TakeDecode(const Turn& turn, int64_t most_drafts, Plan& plan) {
-  const Text& text = turn.request->text;
-  if (most_drafts > 0 && text.drafts != nullptr) {
-    // The last token that comes is not run.
-    const int64_t most = std::min(most_drafts, text.most_tokens - turn.request->num_tokens());
-    std::vector<int64_t> drafts = text.drafts->Propose(*text.tokens, most);
-    if (!drafts.empty() && Take(turn, 1, plan, std::move(drafts))) return true;
-  }
+  std::vector<int64_t> drafts = Propose(*turn.request, most_drafts);
+  if (!drafts.empty() && Take(turn, 1, plan, std::move(drafts))) return true;
   return Take(turn, 1, plan);
+}
+
+std::vector<int64_t> Scheduler::Propose(const Request& request, int64_t most) {
+  const Text& text = request.text;
+  if (most <= 0 || text.drafts == nullptr) return {};
+  // The last token that comes is not run.
+  return text.drafts->Propose(*text.tokens,
+                              std::min(most, text.most_tokens - request.num_tokens()));
 }
 
 // Drafts of one of the sequences that are not planned yet, of the rows that are left for all.
@@ -403,6 +406,49 @@ absl::StatusOr<Scheduler::Step> Scheduler::Next(int64_t most_tokens) {
   step.metadata = &cache_->Reserve(plan.entries, plan.room);
   step.work = std::move(plan.work);
   return step;
+}
+
+std::optional<Scheduler::Step> Scheduler::Ahead(const Step& step) {
+  if (running_.size() != step.work.size()) return std::nullopt;
+  Plan plan(*cache_);
+  bool some_end = false;
+  for (const Work& work : step.work) {
+    const auto it = requests_.find(work.request);
+    const bool decodes = work.by_token && work.last && work.num_tokens == 1;
+    // What is written and shared is kept in whole blocks before the next token is given a slot.
+    if (it == requests_.end() || !decodes || it->second.text.shares_written) return std::nullopt;
+    Request& request = it->second;
+    const int64_t computed = work.first_token + 1;
+    const bool ends = computed >= request.text.most_tokens;
+    some_end = some_end || ends;
+    if (ends) continue;
+    const Turn turn = {{request.arrival, work.request}, &request, computed, 1, true};
+    if (!Take(turn, 1, plan)) return std::nullopt;
+  }
+  const bool some_come = !waiting_.empty() && (some_end || !IsFull());
+  if (some_come || plan.work.empty()) return std::nullopt;
+  const StepMetadata& metadata = cache_->Reserve(plan.entries, plan.room);
+  return Step{.work = std::move(plan.work), .metadata = &metadata};
+}
+
+bool Scheduler::Holds(const Step& ahead) const {
+  if (running_.size() != ahead.work.size() || (!waiting_.empty() && !IsFull())) return false;
+  return std::ranges::all_of(ahead.work, [this](const Work& work) {
+    const auto it = requests_.find(work.request);
+    return it != requests_.end() && it->second.sequence >= 0 &&
+           it->second.num_tokens() == work.first_token + 1;
+  });
+}
+
+bool Scheduler::HasDrafts(const Step& ahead) const {
+  auto left = static_cast<int64_t>(ahead.work.size());
+  const int64_t rows = options_.max_draft_rows - left;
+  if (rows <= 0) return false;
+  return std::ranges::any_of(ahead.work, [&](const Work& work) {
+    const int64_t most = std::min(Drafts::kMost, (rows + left - 1) / left);
+    --left;
+    return !Propose(requests_.at(work.request), most).empty();
+  });
 }
 
 size_t Scheduler::WhoIsStuck() const {

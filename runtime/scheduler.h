@@ -71,7 +71,7 @@ class Scheduler {
   };
   struct Step {
     std::vector<Work> work;                  // in the order of the metadata's sequences
-    const StepMetadata* metadata = nullptr;  // until the next step is planned
+    const StepMetadata* metadata = nullptr;  // until it has ended and another one is planned
   };
 
   // `cache` must outlive the scheduler.
@@ -104,11 +104,19 @@ class Scheduler {
   // `most_tokens`: a bound of its own, of those of prompts, while others decode.
   absl::StatusOr<Step> Next(int64_t most_tokens = std::numeric_limits<int64_t>::max());
   size_t WhoIsStuck() const;
+  // The step behind `step`, planned while that one is run: what Next would plan if each request gets a
+  // token more, but for those that are done then, and nobody comes or goes. nullopt, with nothing taken,
+  // if the two are not of decoding alone, somebody waits who may run then, or blocks are short.
+  std::optional<Step> Ahead(const Step& step);
+  // Whether that has come to be: the step may be run as what Next gave, unless somebody has drafts now.
+  // Else it is to be rolled back.
+  bool Holds(const Step& ahead) const;
+  bool HasDrafts(const Step& ahead) const;
   // The step was run: what it computed can be shared.
   void Commit(const Step& step);
   // Of drafts that were committed so many were right; the others are taken back.
   void Accept(const Work& work, int64_t drafts);
-  // It was not: its tokens are still to be computed.
+  // The newest was not: its tokens are still to be computed.
   void RollBack() { cache_->RollBack(); }
 
  private:
@@ -172,7 +180,9 @@ class Scheduler {
   std::vector<Turn> Turns() const;
   static int64_t MostOfFirst(const std::vector<Turn>& turns, int64_t most_tokens);
   static bool TakeDecode(const Turn& turn, int64_t most_drafts, Plan& plan);
+  static std::vector<int64_t> Propose(const Request& request, int64_t most);
   static int64_t DraftsOf(int64_t draft_rows, int64_t unplanned, const Plan& plan);
+  bool IsFull() const { return running_.size() >= static_cast<size_t>(options_.max_sequences); }
   void PlanOldest(int64_t most, int64_t draft_rows, Plan& plan);
   void PlanDecodes(int64_t draft_rows, Plan& plan);
   static void PlanPrompts(int64_t most_of_first, Plan& plan);

@@ -141,10 +141,11 @@ struct Session::Impl {
   // that the device updates lie on it or on the host.
   absl::StatusOr<std::vector<Tensor>> Run(const std::vector<Tensor>& feeds,
                                           const std::vector<Tensor>& outputs,
-                                          const std::vector<size_t>& wanted, OutputsIn outputs_in);
+                                          const std::vector<size_t>& wanted, OutputsIn outputs_in,
+                                          Start start);
   absl::StatusOr<std::vector<Tensor>> Run(const std::map<std::string, Tensor>& feeds,
                                           const std::vector<std::string>& fetches,
-                                          OutputsIn outputs_in);
+                                          OutputsIn outputs_in, Start start);
 };
 
 void UseWeights(const WeightFormat& format, SessionOptions& options) {
@@ -227,6 +228,7 @@ SessionStats Session::stats() const {
           .host_steps = HostSteps(impl_->executor->plan()),
           .device_copies = impl_->executor->device_copies(),
           .replays = impl_->executor->replays(),
+          .prepared = impl_->executor->prepared_runs(),
           .device_seconds = impl_->executor->device_seconds()};
 }
 
@@ -345,7 +347,7 @@ std::vector<Tensor> Session::Impl::BoundOutputs() const {
 
 absl::StatusOr<std::vector<Tensor>> Session::Run(const std::map<std::string, Tensor>& feeds,
                                                  const std::vector<std::string>& fetches) {
-  return impl_->Run(feeds, fetches, OutputsIn::kHost);
+  return impl_->Run(feeds, fetches, OutputsIn::kHost, Start::kAnew);
 }
 
 absl::Status Session::Settle() {
@@ -358,13 +360,29 @@ absl::Status Session::Impl::SettleLast() {
 }
 
 absl::StatusOr<std::vector<Tensor>> Session::RunInPlace(const std::map<std::string, Tensor>& feeds,
-                                                        const std::vector<std::string>& fetches) {
-  return impl_->Run(feeds, fetches, OutputsIn::kTheirPlace);
+                                                        const std::vector<std::string>& fetches,
+                                                        Start start) {
+  return impl_->Run(feeds, fetches, OutputsIn::kTheirPlace, start);
+}
+
+void Session::Prepare(const std::map<std::string, Tensor>& feeds,
+                      const std::vector<std::string>& later) {
+  const std::lock_guard lock(impl_->turn);
+  const ScopedWorkerPool pool_scope(impl_->workers);
+  const MemoryBudgetScope memory_scope(impl_->memory);
+  const auto ordered = impl_->FeedsInOrder(feeds);
+  if (!ordered.ok()) return;
+  std::vector<size_t> places;
+  const std::vector<Value*>& inputs = impl_->model.graph->inputs();
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (std::ranges::count(later, inputs[i]->name()) > 0) places.push_back(i);
+  }
+  impl_->executor->Prepare(*ordered, places);
 }
 
 absl::StatusOr<std::vector<Tensor>> Session::Impl::Run(const std::map<std::string, Tensor>& feeds,
                                                        const std::vector<std::string>& fetches,
-                                                       OutputsIn outputs_in) {
+                                                       OutputsIn outputs_in, Start start) {
   const std::vector<Value*>& graph_outputs = model.graph->outputs();
   std::vector<size_t> wanted;
   for (const std::string& fetch : fetches) {
@@ -385,7 +403,7 @@ absl::StatusOr<std::vector<Tensor>> Session::Impl::Run(const std::map<std::strin
     std::iota(wanted.begin(), wanted.end(), size_t{0});
   }
   PF_ASSIGN_OR_RETURN(std::vector<Tensor> outputs,
-                      Run(ordered, BoundOutputs(), wanted, outputs_in));
+                      Run(ordered, BoundOutputs(), wanted, outputs_in, start));
   if (fetches.empty()) return outputs;
   std::vector<Tensor> fetched;
   for (size_t i : wanted) fetched.push_back(outputs[i]);
@@ -402,7 +420,8 @@ bool Session::Impl::IsOnDevice(std::string_view input) const {
 absl::StatusOr<std::vector<Tensor>> Session::Impl::Run(const std::vector<Tensor>& feeds,
                                                        const std::vector<Tensor>& outputs,
                                                        const std::vector<size_t>& wanted,
-                                                       OutputsIn outputs_in) {
+                                                       OutputsIn outputs_in, Start start) {
+  if (start == Start::kAnew) executor->ForgetPrepared();
   if (options.device == nullptr) return executor->Run(feeds, outputs);
   PF_RETURN_IF_ERROR(WithoutToken(SettleLast()));
   is_open = true;

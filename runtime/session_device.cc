@@ -104,11 +104,29 @@ absl::Status SessionDevice::WritePage(std::string_view cache, int64_t page,
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<StepLogits>> SessionDevice::Run(const StepRecord& record) {
-  PF_RETURN_IF_ERROR(record.AddFeeds(feeds_));
-  absl::StatusOr<std::vector<Tensor>> ran = session_.RunInPlace(feeds_, {"logits"});
-  // The record's memory serves the next one.
+// The record's memory serves other ones.
+void SessionDevice::LetGo(const StepRecord& record) {
   for (const StepRecord::Field& field : record.fields()) feeds_[field.input] = Tensor();
+}
+
+void SessionDevice::Prepare(const StepRecord& record) {
+  if (record.AddFeeds(feeds_).ok()) session_.Prepare(feeds_, {"input_ids"});
+  LetGo(record);
+}
+
+absl::StatusOr<std::unique_ptr<StepLogits>> SessionDevice::RunPrepared(const StepRecord& record) {
+  return Run(record, Session::Start::kPrepared);
+}
+
+absl::StatusOr<std::unique_ptr<StepLogits>> SessionDevice::Run(const StepRecord& record) {
+  return Run(record, Session::Start::kAnew);
+}
+
+absl::StatusOr<std::unique_ptr<StepLogits>> SessionDevice::Run(const StepRecord& record,
+                                                               Session::Start start) {
+  PF_RETURN_IF_ERROR(record.AddFeeds(feeds_));
+  absl::StatusOr<std::vector<Tensor>> ran = session_.RunInPlace(feeds_, {"logits"}, start);
+  LetGo(record);
   PF_ASSIGN_OR_RETURN(std::vector<Tensor> outputs, std::move(ran));
   if (outputs[0].buffer() == nullptr || outputs[0].buffer()->on_host()) {
     PF_RETURN_IF_ERROR(session_.Settle());

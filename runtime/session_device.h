@@ -24,6 +24,8 @@ class SessionDevice final : public StepDevice {
   absl::Status ReadPage(std::string_view cache, int64_t page, std::span<std::byte> block) override;
   absl::Status WritePage(std::string_view cache, int64_t page,
                          std::span<const std::byte> block) override;
+  void Prepare(const StepRecord& record) override;
+  absl::StatusOr<std::unique_ptr<StepLogits>> RunPrepared(const StepRecord& record) override;
   absl::StatusOr<std::unique_ptr<StepLogits>> Run(const StepRecord& record) override;
 
   double device_seconds() const;
@@ -31,6 +33,8 @@ class SessionDevice final : public StepDevice {
   std::map<std::string, Tensor>& tensors() { return tensors_; }
 
  private:
+  absl::StatusOr<std::unique_ptr<StepLogits>> Run(const StepRecord& record, Session::Start start);
+  void LetGo(const StepRecord& record);
   absl::Status CopyBlock(const Tensor& cache, const PagedCache::Copy& copy);
   absl::StatusOr<std::byte*> BlockOf(std::string_view cache, int64_t page, size_t bytes);
 

@@ -37,6 +37,13 @@ class StepDevice {
                                 std::span<std::byte> block) = 0;
   virtual absl::Status WritePage(std::string_view cache, int64_t page,
                                  std::span<const std::byte> block) = 0;
+  // Does what the host does for RunPrepared of this record, while the device may be at the step before. What
+  // is wrong is told then.
+  virtual void Prepare(const StepRecord&) {}
+  // Run of the record that Prepare had last, of which nothing changed since but the values of "input_ids".
+  virtual absl::StatusOr<std::unique_ptr<StepLogits>> RunPrepared(const StepRecord& record) {
+    return Run(record);
+  }
   // Runs a step over the pages. The logits as the graph gives them; they outlive neither the device nor
   // its next step.
   virtual absl::StatusOr<std::unique_ptr<StepLogits>> Run(const StepRecord& record) = 0;

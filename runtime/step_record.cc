@@ -40,6 +40,19 @@ absl::Status StepRecord::Append(Field field, std::span<const std::byte> values) 
   return absl::OkStatus();
 }
 
+absl::Status StepRecord::Fill(std::string_view input, std::span<const int64_t> values) {
+  const auto field = std::ranges::find(fields_, input, &Field::input);
+  if (field == fields_.end() || field->dtype != DataType::kInt64 ||
+      ByteSize(field->dtype, field->dims).value_or(-1) !=
+          static_cast<int64_t>(values.size_bytes())) {
+    return absl::InvalidArgumentError(StrCat("input \"", input,
+                                             "\" of a step: expected a field of ", values.size(),
+                                             " int64, the record has none"));
+  }
+  std::ranges::copy(std::as_bytes(values), buffer_->data() + field->offset);
+  return absl::OkStatus();
+}
+
 absl::Status StepRecord::AddFeeds(const std::shared_ptr<Buffer>& memory,
                                   std::map<std::string, Tensor>& feeds) const {
   for (const Field& field : fields_) {

@@ -46,6 +46,9 @@ class StepRecord {
     return Append({std::string(input), DataType::kInt32, std::move(dims)}, std::as_bytes(values));
   }
 
+  // Other values of a field that is there.
+  absl::Status Fill(std::string_view input, std::span<const int64_t> values);
+
   const std::vector<Field>& fields() const { return fields_; }
   std::span<const std::byte> bytes() const { return {buffer_ ? buffer_->data() : nullptr, size_}; }
   // Of each field a tensor by the name of its input, over `memory`, which begins with these bytes.

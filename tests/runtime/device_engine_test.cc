@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -127,10 +128,58 @@ TEST(DeviceEngine, RandomStepsHaveTheBitsOfTheHost) {
       const auto engine = Make(of, context, device_graphs);
       EXPECT_GT(context->memory().used(), 0u);
       ExpectEqual(host, RunSteps(*engine, 11, 2500));
-      const int64_t replays = engine->session().stats().replays;
-      EXPECT_EQ(replays > 500, device_graphs) << replays;
+      const SessionStats stats = engine->session().stats();
+      EXPECT_EQ(stats.replays > 500, device_graphs) << stats.replays;
+      EXPECT_EQ(stats.prepared > 200, device_graphs) << stats.prepared;
       EXPECT_GT(engine->stats().device_draws, 1000);
     }
+  }
+}
+
+// What sinks were told of requests of which one goes on to its end, one says when to end, and one throws.
+struct Told {
+  std::vector<std::vector<int64_t>> tokens = std::vector<std::vector<int64_t>>(3);
+  std::vector<Completion> completions = std::vector<Completion>(3);
+};
+
+Told RunTold(std::shared_ptr<DeviceContext> device) {
+  const auto engine = Make({"none", 0, false}, std::move(device));
+  Told told;
+  for (size_t i = 0; i < 3; ++i) {
+    const auto first = static_cast<int64_t>(i);
+    const auto take = [&told, i](const NewToken& token) {
+      told.tokens[i].push_back(token.token);
+      if (i == 2 && told.tokens[i].size() == 18) throw std::runtime_error("full");
+      return i != 1 || told.tokens[i].size() < 11;
+    };
+    const auto keep = [&told, i](int64_t, Completion completion) {
+      told.completions[i] = std::move(completion);
+    };
+    Must(engine->Submit({.prompt = {8 + first, 12, 13 + first}, .max_new_tokens = 24},
+                        {.on_token = take, .on_done = keep}));
+  }
+  while (engine->Step().tokens > 0) {
+  }
+  EXPECT_EQ(engine->cache().pool().num_held(), 0);
+  const SessionStats stats = engine->session().stats();
+  EXPECT_EQ(stats.prepared > 0, engine->session().device() != nullptr)
+      << stats.prepared << " of " << stats.replays;
+  return told;
+}
+
+TEST(DeviceEngine, SinksAreToldWhileTheNextStepRuns) {
+  const Told host = RunTold(nullptr);
+  EXPECT_EQ(host.completions[0].finish, FinishReason::kLength);
+  EXPECT_EQ(host.completions[1].finish, FinishReason::kEnded);
+  EXPECT_EQ(host.completions[2].finish, FinishReason::kFailed);
+  const OpRegistry registry = pagefuse::WithFakeKernels();
+  const ScopedOpRegistry scope(registry);
+  const Told device = RunTold(std::make_shared<FakeContext>());
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(device.tokens[i], host.tokens[i]);
+    EXPECT_EQ(device.completions[i].tokens, host.completions[i].tokens);
+    EXPECT_EQ(device.completions[i].finish, host.completions[i].finish);
+    EXPECT_EQ(device.completions[i].error, host.completions[i].error);
   }
 }
 
