@@ -92,11 +92,13 @@ struct Engine::Impl {
   };
   // While there is one, sinks are told of tokens when it is asked of the device.
   std::optional<Ahead> ahead;
+  std::optional<Scheduler::Step> uncommitted;  // that has run: where there is one ahead
   std::vector<RequestId> untold;  // which requests have new tokens of which sinks do not know
 
   absl::StatusOr<Scheduler::Step> Plan();
   void PlanAhead(const Scheduler::Step& step);
   void DropAhead();
+  void CommitLast();
   void TellStarts(const Scheduler::Step& step);
   StepReport Step();
   absl::StatusOr<std::unique_ptr<StepLogits>> RunStep(const Scheduler::Step& step,
@@ -109,7 +111,7 @@ struct Engine::Impl {
     Active* item;
     size_t sample;
     int64_t row;
-    absl::StatusOr<SampledToken> token = absl::UnknownError("not drawn");
+    std::optional<absl::StatusOr<SampledToken>> token = std::nullopt;
   };
   // All that the step's logits give: rows in the order of its work.
   void TakeLogits(const Scheduler::Step& step, StepLogits& logits);
@@ -133,7 +135,7 @@ struct Engine::Impl {
   void End(RequestId id, FinishReason finish, const absl::Status& error);
   void EndDone(Active& item);
   void EndSample(Active& item, size_t sample);
-  void RemoveIfDone(RequestId id);
+  void RemoveIfDone(const Active& item);
 };
 
 // Calls what the caller gave; what it throws becomes a status.

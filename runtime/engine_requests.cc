@@ -50,7 +50,7 @@ void Engine::Impl::Add(std::unique_ptr<Active> item) {
   active.emplace(added.id, std::move(item));
   if (added.samples[0].done) {  // no new tokens are wanted
     for (size_t sample = 0; sample < added.samples.size(); ++sample) EndSample(added, sample);
-    return RemoveIfDone(added.id);
+    return RemoveIfDone(added);
   }
   const Progress& first = added.samples[0];
   const size_t number =
@@ -138,9 +138,8 @@ void Engine::Impl::EndSample(Active& item, size_t sample) {
   }).IgnoreError();
 }
 
-void Engine::Impl::RemoveIfDone(RequestId id) {
-  const auto it = active.find(id);
-  if (it != active.end() && it->second->left == 0) active.erase(it);
+void Engine::Impl::RemoveIfDone(const Active& item) {
+  if (item.left == 0) active.erase(active.find(item.id));
 }
 
 void Engine::Impl::End(RequestId id, FinishReason finish, const absl::Status& error) {
@@ -155,7 +154,7 @@ void Engine::Impl::End(RequestId id, FinishReason finish, const absl::Status& er
     progress.completion.error = error;
   }
   EndDone(item);
-  RemoveIfDone(id);
+  RemoveIfDone(item);
 }
 
 void Engine::Impl::EndDone(Active& item) {
@@ -189,9 +188,10 @@ void Engine::Impl::TellAll() {
   for (const RequestId id : std::exchange(untold, {})) {
     const auto it = active.find(id);
     if (it == active.end()) continue;
-    Tell(*it->second);
-    EndDone(*it->second);
-    RemoveIfDone(id);
+    Active& item = *it->second;
+    Tell(item);
+    EndDone(item);
+    RemoveIfDone(item);
   }
 }
 

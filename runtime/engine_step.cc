@@ -37,6 +37,7 @@ absl::StatusOr<std::unique_ptr<StepLogits>> Engine::Impl::RunStep(const Schedule
   }
   if (logits->draws_at_once()) {
     DrawAhead(step, *logits);
+    CommitLast();
     TellAll();
     PlanAhead(step);
   }
@@ -71,6 +72,13 @@ void Engine::Impl::DropAhead() {
   if (!ahead) return;
   scheduler->RollBack();
   ahead.reset();
+  CommitLast();
+}
+
+void Engine::Impl::CommitLast() {
+  if (!uncommitted) return;
+  scheduler->Commit(*uncommitted);
+  uncommitted.reset();
 }
 
 absl::StatusOr<Scheduler::Step> Engine::Impl::Plan() {
@@ -93,6 +101,7 @@ void Engine::Impl::FailStep(const Scheduler::Step& step, const absl::Status& err
   DropAhead();
   TellAll();
   scheduler->RollBack();
+  CommitLast();
   const auto tokens = static_cast<int64_t>(step.metadata->positions.size());
   const int64_t bad = TokenOf(error).value_or(tokens);
   int64_t end = 0;
@@ -139,7 +148,8 @@ StepReport Engine::Impl::Step() {
     return report(0);
   }
   const auto sampled = std::chrono::steady_clock::now();
-  scheduler->Commit(*step);
+  uncommitted = *step;
+  if (!ahead) CommitLast();
   TakeCancelled();
   TakeLogits(*step, **logits);
   if (ahead && (!scheduler->Holds(ahead->step) || scheduler->HasDrafts(ahead->step))) DropAhead();

@@ -29,7 +29,8 @@ void Engine::Impl::TakeToken(Draw draw, StepLogits& logits) {
   Progress& progress = item.samples[draw.sample];
   const size_t known = progress.completion.tokens.size();
   const absl::Status added = Guarded([&] {
-    AddToken(item.request, std::move(draw.token), logits, draw.row, progress, draw.sample, nullptr);
+    AddToken(item.request, *std::move(draw.token), logits, draw.row, progress, draw.sample,
+             nullptr);
   });
   if (!added.ok()) return Fail(progress, added);
   if (item.sink.on_token && progress.completion.tokens.size() > known) {
@@ -65,20 +66,21 @@ void Engine::Impl::TakeDrafts(const Scheduler::Work& work, StepLogits& logits, i
   stats.drafts_right += right;
   stats.decode_tokens -= drafts - right;
   EndDone(item);
-  RemoveIfDone(item.id);
+  RemoveIfDone(item);
 }
 
 bool Engine::Impl::AddDraws(const Scheduler::Work& work, int64_t row, std::vector<Draw>& draws) {
   const Owner owner = owners.at(work.request);
   Active& item = *owner.active;
   if (item.rereads || !work.drafts.empty()) return false;
-  std::vector<size_t> samples = {owner.sample};
-  if (item.numbers.size() == 1) {
-    for (Progress& progress : item.samples) {
-      progress.completion.cached_tokens = scheduler->shared_tokens(work.request);
-    }
-    samples = ForkSamples(item);
+  if (item.numbers.size() > 1 || !item.samples[owner.sample].completion.tokens.empty()) {
+    draws.push_back({&item, owner.sample, row});
+    return false;
   }
+  for (Progress& progress : item.samples) {
+    progress.completion.cached_tokens = scheduler->shared_tokens(work.request);
+  }
+  const std::vector<size_t> samples = ForkSamples(item);
   for (const size_t sample : samples) draws.push_back({&item, sample, row});
   return samples.size() > 1;
 }
@@ -144,7 +146,7 @@ size_t Engine::Impl::TakeDraws(std::vector<Draw>& draws, size_t first, size_t en
   }
   if (!ahead || some_end) Tell(item);
   EndDone(item);
-  RemoveIfDone(item.id);
+  RemoveIfDone(item);
   return end;
 }
 
@@ -156,6 +158,8 @@ void Engine::Impl::TakeLogits(const Scheduler::Step& step, StepLogits& logits) {
   };
   std::vector<Row> rows;
   std::vector<Draw> draws, branching;
+  rows.reserve(step.work.size());
+  draws.reserve(step.work.size());
   int64_t row = 0;
   for (const Scheduler::Work& work : step.work) {
     if (!work.last) continue;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/runtime/run_on_device.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -42,6 +43,15 @@ absl::Status Download(const Tensor& from, Tensor& to, DeviceContext& device) {
   return absl::OkStatus();
 }
 
+// Nothing is to be copied before a run or behind it.
+bool AreInPlace(const ExecutionPlan& plan, const std::vector<Tensor>& feeds,
+                const std::vector<Tensor>& bound) {
+  for (size_t i = 0; i < feeds.size(); ++i) {
+    if (plan.values[plan.inputs[i]].on_device && IsOnHost(feeds[i])) return false;
+  }
+  return std::ranges::none_of(bound, &Tensor::defined);
+}
+
 absl::Status CheckForm(const Value& output, const Tensor& bound, const Tensor& result) {
   if (bound.dtype() == result.dtype() && bound.dims() == result.dims()) return absl::OkStatus();
   return absl::InvalidArgumentError(StrCat("output \"", output.name(), "\": bound memory is ",
@@ -78,6 +88,12 @@ absl::StatusOr<std::vector<Tensor>> RunOnDevice(
     const std::vector<Tensor>& bound, const std::vector<size_t>& wanted, OutputsIn outputs_in) {
   const ExecutionPlan& plan = executor.plan();
   DeviceContext& device = *plan.device;
+  if (outputs_in == OutputsIn::kTheirPlace && AreInPlace(plan, feeds, bound)) {
+    PF_ASSIGN_OR_RETURN(std::vector<Tensor> results, executor.Run(feeds, bound));
+    std::vector<Tensor> outputs(results.size());
+    for (const size_t i : wanted) outputs[i] = std::move(results[i]);
+    return outputs;
+  }
   std::vector<Tensor> given = feeds;
   std::map<const void*, size_t> updates;  // by memory on the device: the feed that is updated there
   for (size_t i = 0; i < feeds.size(); ++i) {

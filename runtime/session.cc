@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
@@ -126,7 +127,8 @@ struct Session::Impl {
   std::shared_ptr<MemoryBudget> memory;
   std::vector<std::shared_ptr<Buffer>> files;  // that weights are mapped from
   int64_t weight_bytes = 0;
-  std::vector<FeedForm> checked;  // by input: those that were found right last
+  std::vector<FeedForm> checked;                // by input: those that were found right last
+  std::optional<std::vector<Tensor>> prepared;  // feeds of the next run
 
   absl::StatusOr<std::vector<Tensor>> FeedsInOrder(const std::map<std::string, Tensor>& feeds);
   absl::Status CheckFeeds(const std::vector<Tensor>& ordered);
@@ -141,11 +143,11 @@ struct Session::Impl {
   // that the device updates lie on it or on the host.
   absl::StatusOr<std::vector<Tensor>> Run(const std::vector<Tensor>& feeds,
                                           const std::vector<Tensor>& outputs,
-                                          const std::vector<size_t>& wanted, OutputsIn outputs_in,
-                                          Start start);
-  absl::StatusOr<std::vector<Tensor>> Run(const std::map<std::string, Tensor>& feeds,
+                                          const std::vector<size_t>& wanted, OutputsIn outputs_in);
+  absl::StatusOr<std::vector<Tensor>> TakeFeeds(const std::map<std::string, Tensor>* feeds);
+  absl::StatusOr<std::vector<Tensor>> Run(const std::map<std::string, Tensor>* feeds,
                                           const std::vector<std::string>& fetches,
-                                          OutputsIn outputs_in, Start start);
+                                          OutputsIn outputs_in);
 };
 
 void UseWeights(const WeightFormat& format, SessionOptions& options) {
@@ -347,7 +349,7 @@ std::vector<Tensor> Session::Impl::BoundOutputs() const {
 
 absl::StatusOr<std::vector<Tensor>> Session::Run(const std::map<std::string, Tensor>& feeds,
                                                  const std::vector<std::string>& fetches) {
-  return impl_->Run(feeds, fetches, OutputsIn::kHost, Start::kAnew);
+  return impl_->Run(&feeds, fetches, OutputsIn::kHost);
 }
 
 absl::Status Session::Settle() {
@@ -360,29 +362,46 @@ absl::Status Session::Impl::SettleLast() {
 }
 
 absl::StatusOr<std::vector<Tensor>> Session::RunInPlace(const std::map<std::string, Tensor>& feeds,
-                                                        const std::vector<std::string>& fetches,
-                                                        Start start) {
-  return impl_->Run(feeds, fetches, OutputsIn::kTheirPlace, start);
+                                                        const std::vector<std::string>& fetches) {
+  return impl_->Run(&feeds, fetches, OutputsIn::kTheirPlace);
 }
 
-void Session::Prepare(const std::map<std::string, Tensor>& feeds,
-                      const std::vector<std::string>& later) {
+absl::StatusOr<std::vector<Tensor>> Session::RunPrepared(const std::vector<std::string>& fetches) {
+  return impl_->Run(nullptr, fetches, OutputsIn::kTheirPlace);
+}
+
+absl::Status Session::Prepare(const std::map<std::string, Tensor>& feeds,
+                              const std::vector<std::string>& later) {
   const std::lock_guard lock(impl_->turn);
   const ScopedWorkerPool pool_scope(impl_->workers);
   const MemoryBudgetScope memory_scope(impl_->memory);
-  const auto ordered = impl_->FeedsInOrder(feeds);
-  if (!ordered.ok()) return;
+  impl_->prepared.reset();
+  PF_ASSIGN_OR_RETURN(std::vector<Tensor> ordered, impl_->FeedsInOrder(feeds));
   std::vector<size_t> places;
   const std::vector<Value*>& inputs = impl_->model.graph->inputs();
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (std::ranges::count(later, inputs[i]->name()) > 0) places.push_back(i);
   }
-  impl_->executor->Prepare(*ordered, places);
+  impl_->executor->Prepare(ordered, places);
+  impl_->prepared = std::move(ordered);
+  return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<Tensor>> Session::Impl::Run(const std::map<std::string, Tensor>& feeds,
+// The feeds of a run, which are those that were prepared where `feeds` is null.
+absl::StatusOr<std::vector<Tensor>> Session::Impl::TakeFeeds(
+    const std::map<std::string, Tensor>* feeds) {
+  std::optional<std::vector<Tensor>> kept = std::exchange(prepared, std::nullopt);
+  if (feeds != nullptr) {
+    executor->ForgetPrepared();
+    return FeedsInOrder(*feeds);
+  }
+  if (kept) return *std::move(kept);
+  return absl::FailedPreconditionError("a run that was prepared: expected Prepare before it");
+}
+
+absl::StatusOr<std::vector<Tensor>> Session::Impl::Run(const std::map<std::string, Tensor>* feeds,
                                                        const std::vector<std::string>& fetches,
-                                                       OutputsIn outputs_in, Start start) {
+                                                       OutputsIn outputs_in) {
   const std::vector<Value*>& graph_outputs = model.graph->outputs();
   std::vector<size_t> wanted;
   for (const std::string& fetch : fetches) {
@@ -395,7 +414,7 @@ absl::StatusOr<std::vector<Tensor>> Session::Impl::Run(const std::map<std::strin
   }
   const std::lock_guard lock(turn);
   const ScopedWorkerPool pool_scope(workers);
-  PF_ASSIGN_OR_RETURN(std::vector<Tensor> ordered, FeedsInOrder(feeds));
+  PF_ASSIGN_OR_RETURN(std::vector<Tensor> ordered, TakeFeeds(feeds));
   PF_RETURN_IF_ERROR(CheckIntact(files));
   const MemoryBudgetScope memory_scope(memory);
   if (fetches.empty()) {
@@ -403,7 +422,7 @@ absl::StatusOr<std::vector<Tensor>> Session::Impl::Run(const std::map<std::strin
     std::iota(wanted.begin(), wanted.end(), size_t{0});
   }
   PF_ASSIGN_OR_RETURN(std::vector<Tensor> outputs,
-                      Run(ordered, BoundOutputs(), wanted, outputs_in, start));
+                      Run(ordered, BoundOutputs(), wanted, outputs_in));
   if (fetches.empty()) return outputs;
   std::vector<Tensor> fetched;
   for (size_t i : wanted) fetched.push_back(outputs[i]);
@@ -420,8 +439,7 @@ bool Session::Impl::IsOnDevice(std::string_view input) const {
 absl::StatusOr<std::vector<Tensor>> Session::Impl::Run(const std::vector<Tensor>& feeds,
                                                        const std::vector<Tensor>& outputs,
                                                        const std::vector<size_t>& wanted,
-                                                       OutputsIn outputs_in, Start start) {
-  if (start == Start::kAnew) executor->ForgetPrepared();
+                                                       OutputsIn outputs_in) {
   if (options.device == nullptr) return executor->Run(feeds, outputs);
   PF_RETURN_IF_ERROR(WithoutToken(SettleLast()));
   is_open = true;

@@ -78,7 +78,8 @@ struct SessionStats {
   int64_t host_steps = 0;
   int64_t device_copies = 0;  // between host and device in the last run
   int64_t replays = 0;        // runs that were asked of the device at once, of all, and
-  int64_t prepared = 0;       // of these, what the host does was done while it was at the one before (Prepare)
+  int64_t prepared =
+      0;  // of these, what the host does was done while it was at the one before (Prepare)
   double device_seconds =
       0;  // between the first and the last that runs asked of the device, of all
 };
@@ -139,17 +140,16 @@ class Session {
   // The same, but that what the device computed stays in its memory, and that it may compute still: what is
   // asked of the device behind it sees the results. Settle waits for them, and has the errors that the device
   // found; without it the next run has.
-  enum class Start {
-    kAnew,
-    kPrepared,  // Prepare had the same feeds last, whose contents are as they were but for those of `later`
-  };
   absl::StatusOr<std::vector<Tensor>> RunInPlace(const std::map<std::string, Tensor>& feeds,
-                                                 const std::vector<std::string>& fetches = {},
-                                                 Start start = Start::kAnew);
+                                                 const std::vector<std::string>& fetches = {});
   absl::Status Settle();
-  // With a device: does what the host does for the next run in place, while the device may be at the last one, and
-  // asks for the copy of what it reads. `later`: inputs whose contents come until then. What is wrong the run tells.
-  void Prepare(const std::map<std::string, Tensor>& feeds, const std::vector<std::string>& later);
+  // With a device: does what the host does for a run in place of these feeds, while the device may be at the last
+  // one, and asks for the copy of what it reads; errors are those of feeds. Then RunPrepared is that run, where
+  // nothing changed in the memory of the feeds but the contents of the inputs `later`. The feeds are kept until then,
+  // or until another run.
+  absl::Status Prepare(const std::map<std::string, Tensor>& feeds,
+                       const std::vector<std::string>& later);
+  absl::StatusOr<std::vector<Tensor>> RunPrepared(const std::vector<std::string>& fetches = {});
 
   // Makes the first Run with feeds of these shapes cost what later ones cost: runs on them until
   // memory between nodes and in kernels has its size, weights and code are in memory and tables are

@@ -110,23 +110,24 @@ void SessionDevice::LetGo(const StepRecord& record) {
 }
 
 void SessionDevice::Prepare(const StepRecord& record) {
-  if (record.AddFeeds(feeds_).ok()) session_.Prepare(feeds_, {"input_ids"});
+  is_prepared_ = record.AddFeeds(feeds_).ok() && session_.Prepare(feeds_, {"input_ids"}).ok();
   LetGo(record);
 }
 
 absl::StatusOr<std::unique_ptr<StepLogits>> SessionDevice::RunPrepared(const StepRecord& record) {
-  return Run(record, Session::Start::kPrepared);
+  if (!std::exchange(is_prepared_, false)) return Run(record);
+  return LogitsOf(session_.RunPrepared({"logits"}));
 }
 
 absl::StatusOr<std::unique_ptr<StepLogits>> SessionDevice::Run(const StepRecord& record) {
-  return Run(record, Session::Start::kAnew);
+  PF_RETURN_IF_ERROR(record.AddFeeds(feeds_));
+  absl::StatusOr<std::vector<Tensor>> ran = session_.RunInPlace(feeds_, {"logits"});
+  LetGo(record);
+  return LogitsOf(std::move(ran));
 }
 
-absl::StatusOr<std::unique_ptr<StepLogits>> SessionDevice::Run(const StepRecord& record,
-                                                               Session::Start start) {
-  PF_RETURN_IF_ERROR(record.AddFeeds(feeds_));
-  absl::StatusOr<std::vector<Tensor>> ran = session_.RunInPlace(feeds_, {"logits"}, start);
-  LetGo(record);
+absl::StatusOr<std::unique_ptr<StepLogits>> SessionDevice::LogitsOf(
+    absl::StatusOr<std::vector<Tensor>> ran) {
   PF_ASSIGN_OR_RETURN(std::vector<Tensor> outputs, std::move(ran));
   if (outputs[0].buffer() == nullptr || outputs[0].buffer()->on_host()) {
     PF_RETURN_IF_ERROR(session_.Settle());

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "pagefuse/runtime/step_device.h"
 
@@ -33,7 +34,7 @@ class SessionDevice final : public StepDevice {
   std::map<std::string, Tensor>& tensors() { return tensors_; }
 
  private:
-  absl::StatusOr<std::unique_ptr<StepLogits>> Run(const StepRecord& record, Session::Start start);
+  absl::StatusOr<std::unique_ptr<StepLogits>> LogitsOf(absl::StatusOr<std::vector<Tensor>> ran);
   void LetGo(const StepRecord& record);
   absl::Status CopyBlock(const Tensor& cache, const PagedCache::Copy& copy);
   absl::StatusOr<std::byte*> BlockOf(std::string_view cache, int64_t page, size_t bytes);
@@ -42,6 +43,7 @@ class SessionDevice final : public StepDevice {
   const CacheLayout& layout_;
   std::map<std::string, Tensor> tensors_;
   std::map<std::string, Tensor> feeds_;  // these, and places for what a record has
+  bool is_prepared_ = false;             // Session::RunPrepared may run the next step
   // Made for the first logits that a device has; null where it draws nothing.
   bool made_sampler_ = false;
   std::unique_ptr<DeviceSampler> sampler_;

@@ -138,9 +138,13 @@ absl::StatusOr<Tensor> DeviceLogits::RowsOf(std::span<const int64_t> rows) const
 
 const DeviceLogits::Drawn* DeviceLogits::FindDrawn(int64_t row, const Sampler& sampler,
                                                    size_t position) const {
-  const auto found = std::ranges::find_if(drawn_, [&](const Drawn& drawn) {
+  const auto is_it = [&](const Drawn& drawn) {
     return drawn.sampler == &sampler && drawn.row == row && drawn.position == position;
-  });
+  };
+  // Mostly all rows were asked for, in order.
+  const auto place = static_cast<size_t>(row);
+  if (place < drawn_.size() && is_it(drawn_[place])) return &drawn_[place];
+  const auto found = std::ranges::find_if(drawn_, is_it);
   return found == drawn_.end() ? nullptr : &*found;
 }
 

@@ -26,14 +26,15 @@ struct Format {
 
   int64_t RowBytes(int64_t size) const { return size * BitWidth(type) / 8 + (row_scales ? 4 : 0); }
 };
+constexpr Format kFloat32 = {"none", DataType::kFloat, Fill::kFloat};
 constexpr Format kBf16 = {"none", DataType::kBfloat16, Fill::kBfloat16};
 constexpr Format kFp8 = {"fp8_per_tensor", DataType::kFloat8E4M3FN, Fill::kFloat8, false, true};
 constexpr Format kInt8Rows = {"int8_per_token_head", DataType::kInt8, Fill::kBytes, true};
 constexpr Format kFp8Rows = {"fp8_per_token_head", DataType::kFloat8E4M3FN, Fill::kFloat8, true};
 
-std::vector<int32_t> Ascending(int64_t count) {
+std::vector<int32_t> Ascending(int64_t count, int64_t step) {
   std::vector<int32_t> values;
-  for (int64_t i = 0; i <= count; ++i) values.push_back(static_cast<int32_t>(i));
+  for (int64_t i = 0; i <= count; ++i) values.push_back(static_cast<int32_t>(i * step));
   return values;
 }
 
@@ -43,20 +44,29 @@ std::vector<int32_t> Repeated(int64_t value, int64_t count) {
 
 CallInput Scalar() { return Random(DataType::kFloat, {1}, Fill::kPositive); }
 
-// One token of each sequence.
+// The last token of each sequence, or more: whole prompts where `tokens` is the context.
 struct Decode {
   int64_t sequences, context;
   Heads heads = {};
   int64_t window = 0;
+  int64_t tokens = 1;
 
   int64_t columns() const { return (context + kBlock - 1) / kBlock; }
   double SeenTokens() const {
     return static_cast<double>(sequences * (window > 0 ? std::min(window, context) : context));
   }
-  CallInput query() const {
-    return Random(DataType::kBfloat16, {sequences, heads.query, heads.size}, Fill::kBfloat16);
+  // Of both products of each pair of a token and a key that it sees.
+  double Operations() const {
+    double pairs = 0;
+    for (int64_t i = context - tokens; i < context; ++i) {
+      pairs += static_cast<double>(window > 0 ? std::min(window, i + 1) : i + 1);
+    }
+    return pairs * static_cast<double>(sequences * heads.query * heads.size * 4);
   }
-  CallInput starts() const { return Int32s({sequences + 1}, Ascending(sequences)); }
+  CallInput query(const Format& format = kBf16) const {
+    return Random(format.type, {sequences * tokens, heads.query, heads.size}, format.fill);
+  }
+  CallInput starts() const { return Int32s({sequences + 1}, Ascending(sequences, tokens)); }
   CallInput lengths() const { return Int32s({sequences}, Repeated(context, sequences)); }
   CallInput table() const {
     return Int32s({sequences, columns()}, Shuffled(static_cast<int32_t>(sequences * columns()), 1));
@@ -66,12 +76,13 @@ struct Decode {
 Measured Attend(const Gpu& gpu, const Decode& decode, const Format& format) {
   const Heads& heads = decode.heads;
   const int64_t blocks = decode.sequences * decode.columns();
+  const CallInput query = decode.query(format.type == DataType::kFloat ? kFloat32 : kBf16);
   const CallInput cache = Random(format.type, {blocks, kBlock, heads.kv, heads.size}, format.fill);
   CallSpec spec = {
       .op = "PagedAttention",
       .attributes = {{"kv_quant_mode", std::string(format.mode)},
                      {"sliding_window", decode.window}},
-      .inputs = {decode.query(), cache, cache, decode.starts(), decode.lengths(), decode.table()}};
+      .inputs = {query, cache, cache, decode.starts(), decode.lengths(), decode.table()}};
   if (format.tensor_scales) spec.inputs.insert(spec.inputs.end(), {Scalar(), Scalar()});
   if (format.row_scales) {
     spec.inputs.resize(9);  // behind the scales of tensors
@@ -79,7 +90,8 @@ Measured Attend(const Gpu& gpu, const Decode& decode, const Format& format) {
     spec.inputs.insert(spec.inputs.end(), {scales, scales});
   }
   const double bytes = decode.SeenTokens() * heads.kv * 2 * format.RowBytes(heads.size);
-  return {TimeCalls(gpu, spec, static_cast<size_t>(bytes)), bytes};
+  return {TimeCalls(gpu, spec, static_cast<size_t>(bytes)),
+          decode.tokens > 1 ? decode.Operations() : bytes};
 }
 
 Measured Insert(const Gpu& gpu, int64_t tokens, const Format& format) {
@@ -161,6 +173,7 @@ void AddDecodeRows(std::vector<Row>& rows) {
     rows.push_back({name, target, [=](const Gpu& gpu) { return Attend(gpu, decode, format); }});
   };
   add("decode B64 8192 bf16", {.bound = Bound::kCopy, .share = 0.93}, {64, 8192}, kBf16);
+  add("decode B64 8192 float32", {.bound = Bound::kCopy, .share = 0.6}, {64, 8192}, kFloat32);
   add("decode B64 8192 fp8", {.bound = Bound::kCopy, .share = 0.84}, {64, 8192}, kFp8);
   add("decode B64 8192 int8 per token-head", {.bound = Bound::kCopy, .share = 0.88}, {64, 8192},
       kInt8Rows);
@@ -170,6 +183,7 @@ void AddDecodeRows(std::vector<Row>& rows) {
   add("decode B8 8192 int8 per token-head", {.bound = Bound::kCopy, .us = 55}, {8, 8192},
       kInt8Rows);
   add("decode B1 8192 bf16", {.bound = Bound::kCopy, .us = 16}, {1, 8192}, kBf16);
+  add("decode B1 8192 float32", {.bound = Bound::kCopy, .us = 32}, {1, 8192}, kFloat32);
   add("decode B1 8192 int8 per token-head", {.bound = Bound::kCopy, .us = 20}, {1, 8192},
       kInt8Rows);
   const Heads gemma = {.query = 16, .kv = 8, .size = 256};
@@ -180,8 +194,14 @@ void AddDecodeRows(std::vector<Row>& rows) {
   const Heads small = {.query = 4, .kv = 1, .size = 256};
   add("decode B1 1024 Hq4 Hk1 D256 bf16", {.bound = Bound::kCopy, .us = 6}, {1, 1024, small},
       kBf16);
+  add("decode B1 1024 Hq4 Hk1 D256 float32", {.bound = Bound::kCopy, .us = 9}, {1, 1024, small},
+      kFloat32);
   add("decode B1 1024 window 512 Hq4 Hk1 D256 bf16", {.bound = Bound::kCopy, .us = 6},
       {1, 1024, small, 512}, kBf16);
+  add("prompt B1 4096 bf16 Hq32 Hk8 D128", {.bound = Bound::kProduct, .share = 0.32},
+      {.sequences = 1, .context = 4096, .tokens = 4096}, kBf16);
+  add("prompt B4 2048 window 1024 Hq16 Hk8 D256 bf16", {.bound = Bound::kProduct, .share = 0.25},
+      {4, 2048, gemma, 1024, 2048}, kBf16);
 }
 
 void AddTurboQuantRows(std::vector<Row>& rows) {

@@ -107,6 +107,7 @@ int Run(int argc, char** argv) {
   AddCacheRows(rows);
   AddIndexerRows(rows);
   AddLatentRows(rows);
+  AddNormRows(rows);
   AddSamplingRows(rows);
   AddSlotRows(rows);
   AddProductRows(rows);

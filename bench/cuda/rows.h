@@ -44,6 +44,7 @@ struct Row {
 void AddCacheRows(std::vector<Row>& rows);
 void AddIndexerRows(std::vector<Row>& rows);
 void AddLatentRows(std::vector<Row>& rows);
+void AddNormRows(std::vector<Row>& rows);
 void AddProductRows(std::vector<Row>& rows);
 void AddSamplingRows(std::vector<Row>& rows);
 void AddSlotRows(std::vector<Row>& rows);

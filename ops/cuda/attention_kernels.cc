@@ -10,6 +10,7 @@
 #include "pagefuse/ops/cuda/port_numbers.h"
 #include "pagefuse/ops/kernels/cuda/merge_attn_states.h"
 #include "pagefuse/ops/kernels/cuda/paged_decode.h"
+#include "pagefuse/ops/kernels/cuda/paged_prefill.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention_call.h"
 
@@ -35,11 +36,20 @@ void TakeMemory(const KernelArgs& args, int64_t query, int64_t values, int64_t s
   call.partial_sums = static_cast<float*>(Memory(args, sums, 2));
 }
 
-Error RunPlain(const KernelArgs& args, PagedAttention& call) {
-  const AttentionCut cut = CutAttention(call.batch, Multiprocessors());
+void TakeMemory(const KernelArgs& args, const AttentionCut& cut, PagedAttention& call) {
   const AttentionWorkspace work = WorkspaceOf(call, cut);
   TakeMemory(args, work.rotated_query, work.partial_values, work.partial_sums, call);
+}
+
+Error RunPlain(const KernelArgs& args, PagedAttention& call) {
+  const AttentionCut cut = CutAttention(call.batch, Multiprocessors());
+  TakeMemory(args, cut, call);
   return LaunchPagedAttention(call, cut, StreamOf(args));
+}
+
+Error RunPrefill(const KernelArgs& args, PagedAttention& call, const PrefillPlan& plan) {
+  TakeMemory(args, plan.cut, call);
+  return LaunchPagedPrefill(call, plan, StreamOf(args));
 }
 
 Error RunDecode(const KernelArgs& args, PagedAttention& call, const DecodePlan& plan) {
@@ -138,6 +148,10 @@ absl::Status RunAttention(KernelArgs& args, PagedAttention call, int query_start
       const Error error = RunDecode(args, call, plan);
       if (error != kNoDecode) return LaunchStatus(error);
     }
+  } else if (const PrefillPlan plan = PlanPrefill(call, Multiprocessors());
+             plan.element != DataType::kUndefined) {
+    const Error error = RunPrefill(args, call, plan);
+    if (error != kNoPrefill) return LaunchStatus(error);
   }
   return LaunchStatus(RunPlain(args, call));
 }

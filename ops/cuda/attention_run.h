@@ -14,7 +14,8 @@ namespace pagefuse::cuda {
 PagedAttention AttentionOf(const PagedAttentionProblem& form);
 
 // Takes working memory and launches: the kernels of decoding where the host knows that no sequence has more than a token, which it sees in
-// input `query_start_loc` (-1: there is none), and the call fits them; else the plain one. Unimplemented for heads that are too long.
+// input `query_start_loc` (-1: there is none), elsewhere those of prompts, if the call fits them; else the plain one. Unimplemented for heads that
+// are too long.
 absl::Status RunAttention(KernelArgs& args, PagedAttention call, int query_start_loc);
 
 // Refuses heads that are known to be too long.

@@ -43,36 +43,12 @@ void* WorkspaceOf(const KernelArgs& args, size_t (*bytes_of)(const Call&), const
 
 // --- SparseMlaAttention ---
 
-struct LatentListPorts {
-  int cache, indices, lens;
-};
-constexpr LatentListPorts kLatentLists[] = {
-    {kSparseMlaIn["kv_cache"], kSparseMlaIn["indices"], kSparseMlaIn["topk_lens"]},
-    {kSparseMlaIn["extra_kv_cache"], kSparseMlaIn["extra_indices"],
-     kSparseMlaIn["extra_topk_lens"]}};
-
-// Rows of a cache whose blocks are its first dim, and their tokens the dims between that and the last; fp8_ue8m0 has no such.
-CacheRows LatentRowsOf(const SparseMlaAttributes& a, const TensorArg& cache, int64_t block_size,
-                       const GroupedRowFormat& grouped) {
-  PagedBytes paged{
-      .num_blocks = cache.dim(0), .block_size = block_size, .block_bytes = cache.block_bytes()};
-  if (a.format != LatentFormat::kFp8Ue8m0) {
-    paged.block_size = 1;
-    for (int axis = 1; axis + 1 < static_cast<int>(cache.dims.size()); ++axis) {
-      paged.block_size *= cache.dim(axis);
-    }
-  }
-  if (a.format != LatentFormat::kPlain) return GroupedRows(grouped, paged, cache.data);
-  return PlainRows(cache.dim(-1) * BitWidth(cache.dtype) / 8, paged, cache.data);
-}
-
 void SetLists(const KernelArgs& args, const SparseMlaAttributes& a, SparseMla& call) {
   call.num_lists = args.input(kLatentLists[1].cache).present() ? 2 : 1;
   for (int i = 0; i < call.num_lists; ++i) {
     const TensorArg& indices = args.input(kLatentLists[i].indices);
     SparseMla::List& list = call.lists[i];
-    list.rows = LatentRowsOf(a, args.input(kLatentLists[i].cache),
-                             i == 0 ? a.block_size : a.extra_block_size, call.grouped);
+    list.rows = LatentRowsOf(args, a, kLatentLists[i]);
     list.indices = indices.as<const int32_t>();
     if (indices.present()) list.columns = indices.dim(1);
     list.lens = args.input(kLatentLists[i].lens).as<const int32_t>();

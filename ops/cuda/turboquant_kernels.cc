@@ -11,6 +11,7 @@
 #include "pagefuse/ops/cuda/port_numbers.h"
 #include "pagefuse/ops/cuda/slot_mapping.h"
 #include "pagefuse/ops/kernels/cuda/turboquant.h"
+#include "pagefuse/ops/pagefuse/attention/paged_attention.h"
 #include "pagefuse/ops/pagefuse/turboquant/turboquant.h"
 #include "pagefuse/ops/pagefuse/turboquant/turboquant_attention.h"
 
@@ -136,6 +137,7 @@ absl::Status RunTurboQuantAttention(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const int64_t window, args.node->IntAttribute("sliding_window", 0));
   call.batch.rules.sliding_window = WithinReach(window);
   PF_ASSIGN_OR_RETURN(call.batch.rules.softcap, args.node->FloatAttribute("softcap", 0));
+  PF_RETURN_IF_ERROR(ReadNanValue(*args.node, call.batch.rules));
   const float root = std::sqrt(static_cast<float>(call.batch.head_size));
   PF_ASSIGN_OR_RETURN(call.batch.scale, args.node->FloatAttribute("scale", 1.0f / root));
   const TensorArg& query = args.input(kIn["query"]);

@@ -27,6 +27,7 @@ std::unique_ptr<Pass> FuseSinkAttention();
 std::unique_ptr<Pass> FuseEquivalent();
 std::unique_ptr<Pass> FuseElementwise();
 std::unique_ptr<Pass> FuseRepeatedRows();
+std::unique_ptr<Pass> ChannelOrder();
 std::unique_ptr<Pass> JoinProductsOfOneInput();
 
 }  // namespace pagefuse

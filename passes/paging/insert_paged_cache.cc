@@ -30,12 +30,12 @@
 #include "pagefuse/passes/analysis/functions/number_ranges.h"
 #include "pagefuse/passes/edit/graph_builder.h"
 #include "pagefuse/passes/edit/graph_ports.h"
+#include "pagefuse/passes/edit/nan_guard.h"
 #include "pagefuse/passes/edit/ports.h"
 #include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/paging/compressed_attention.h"
 #include "pagefuse/passes/paging/grouped_attention.h"
 #include "pagefuse/passes/paging/key_bias.h"
-#include "pagefuse/passes/paging/nan_guard.h"
 #include "pagefuse/passes/paging/packed_heads.h"
 #include "pagefuse/passes/paging/paged_attention_uses.h"
 #include "pagefuse/passes/paging/paged_logits.h"
@@ -259,13 +259,13 @@ class PagedCacheInserter {
     TakePlace(*attention, *node);
     const int64_t heads = use.latent ? use.latent->heads : use.query_heads;
     const int64_t size = use.latent ? use.latent->latent_size : use.value_size;
+    const std::optional<NanGuard> guard = FindNanGuard(*node->output(0));
     Value* rows = attention->output(0);
+    if (guard) rows = GuardedRows(builder, *guard, rows);
     if (size < use.row_size()) {
       rows =
           builder.Add("Slice", {rows, builder.Ints({0}), builder.Ints({size}), builder.Ints({-1})});
     }
-    const std::optional<NanGuard> guard = FindNanGuard(*node->output(0));
-    if (guard) rows = GuardedRows(builder, *guard, rows);
     Value* result = builder.SwapHeadsAndTokens(builder.Reshape(rows, {1, -1, heads, size}));
     graph_.ReplaceAllUses(guard ? guard->result : node->output(0), result);
     return absl::OkStatus();

@@ -182,7 +182,8 @@ class Lowering {
     PF_ASSIGN_OR_RETURN(const AbsorbedOperands operands,
                         AbsorbExpansion(graph_, builder, *node, found));
     const auto& [query, w_uv] = operands;
-    Value* value = WithHeadAxis(builder, latent.fresh);
+    match.latent = RowsAsExpanded(builder, found, latent.fresh);
+    Value* value = WithHeadAxis(builder, match.latent);
     Value* key = builder.Add("Concat", {value, k_pe.fresh}, {{"axis", -1}});
     std::vector<Value*> inputs = {query, key, value, node->input(Attention::kMask)};
     if (latent.past) {

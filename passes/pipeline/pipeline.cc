@@ -188,6 +188,8 @@ void Finish(bool pages, Passes& passes) {
   passes.Add(UnfusedPlaces(pages));
   // Lets grouped products read rows that were copied for several experts.
   passes.Add(FuseRepeatedRows());
+  // Lets what is left move less, as the angles of rotary embedding. All other rules have matched it.
+  passes.Add(CheaperForms());
   // Fuses the remaining transposes of right-hand matrices into their products.
   passes.Add(EmbeddedRulePass("fuse-transposed-factors"));
   // Computes once what only moves the numbers of a constant. All other rules have matched the float
@@ -196,13 +198,17 @@ void Finish(bool pages, Passes& passes) {
   // Stores weights as bfloat16 or codes, those that were moved too.
   passes.Add(QuantiseWeights());
   Tidy(passes);
-  // Of a constant that was read twice, and is stored for one of its readers now, the other's.
+  // Of a constant that was read twice, and is stored for one of its readers now, the other's; which is
+  // stored too.
   passes.Add(FoldWeights());
-  // Fuses the scaling, cast or quantisation of the result of paged attention.
+  passes.Add(QuantiseWeights());
+  // Fuses the guard, scaling, cast or quantisation of the result of paged attention.
   passes.Add(FusePagedOutput());
   // Joins the norms on both sides of an addition to the residual.
   passes.Add(EmbeddedRulePass("join-norms"));
-  // Joins products of one input, as those of query, key and value are. Weights have their format now.
+  // Lets products give channels in the order in which they are read. Weights have their format now.
+  passes.Add(ChannelOrder());
+  // Joins products of one input, as those of query, key and value are, and lets them split.
   passes.Add(JoinProductsOfOneInput());
   // Fuses the elementwise ops that remain into chains.
   passes.Add(FuseElementwise());

@@ -39,7 +39,7 @@ absl::StatusOr<Value*> Absorbed(Graph& graph, Node* attention, const LatentAtten
   PF_ASSIGN_OR_RETURN(const AbsorbedOperands operands,
                       AbsorbExpansion(graph, builder, *attention, match));
   const auto& [query, w_uv] = operands;
-  Value* latent = match.latent;
+  Value* latent = RowsAsExpanded(builder, match, match.latent);
   if (latent->shape()->rank() == 3) latent = builder.Add("Unsqueeze", {latent, builder.Ints({1})});
   Value* key = builder.Add("Concat", {latent, match.k_pe}, {{"axis", -1}});
   Node* absorbed = builder.AddNode(

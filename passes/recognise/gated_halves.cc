@@ -19,6 +19,7 @@
 #include "pagefuse/passes/edit/graph_builder.h"
 #include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/edit/readers_text.h"
+#include "pagefuse/passes/edit/weight_origin.h"
 #include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/recognise/recognise.h"
 
@@ -132,7 +133,9 @@ absl::StatusOr<Value*> Half(Graph& graph, const Product& product, int which) {
   std::vector<Value*> inputs = whole.inputs();
   const auto cut = [&](int i, absl::StatusOr<Tensor> part) -> absl::Status {
     PF_RETURN_IF_ERROR(part.status());
-    inputs[i] = graph.AddInitializer(graph.UniqueName(inputs[i]->name()), *std::move(part));
+    Value* made = graph.AddInitializer(graph.UniqueName(inputs[i]->name()), *std::move(part));
+    NoteOrigin(*inputs[i], *made);
+    inputs[i] = made;
     return absl::OkStatus();
   };
   for (int i : product.rows) PF_RETURN_IF_ERROR(cut(i, HalfOfRows(*ConstantOf(inputs[i]), which)));

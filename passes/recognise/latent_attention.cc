@@ -11,6 +11,7 @@
 #include "pagefuse/passes/edit/match_failure.h"
 #include "pagefuse/passes/edit/ports.h"
 #include "pagefuse/passes/edit/readers_text.h"
+#include "pagefuse/passes/edit/weight_origin.h"
 #include "pagefuse/passes/recognise/coded_matrix.h"
 
 namespace pagefuse {
@@ -31,11 +32,18 @@ struct Expansion {
   Value* latent = nullptr;
 };
 
+// Of a product with codes, or with rows [N, K] of bfloat16.
+std::pair<int64_t, int64_t> SizesOfCodes(const Node& product) {
+  if (product.Is("MatMulNBits", "com.microsoft")) {
+    return {IntOr(product, "K", 0), IntOr(product, "N", 0)};
+  }
+  const std::vector<int64_t>& rows = ConstantOf(product.input(1))->dims();
+  return {rows[1], rows[0]};
+}
+
 // The sizes [L, H (P + V)] of the constant matrix that a product multiplies by.
 std::optional<std::pair<int64_t, int64_t>> MatrixSizes(const Node& product) {
-  if (IsProductWithCodes(product)) {
-    return std::pair(IntOr(product, "K", 0), IntOr(product, "N", 0));
-  }
+  if (IsProductWithCodes(product)) return SizesOfCodes(product);
   const Value* matrix = product.Is("MatMul") ? product.input(1) : nullptr;
   if (matrix == nullptr || !matrix->shape() || matrix->shape()->rank() != 2 ||
       (ConstantOf(matrix) == nullptr && !IsDequantisedConstant(*matrix))) {
@@ -173,7 +181,9 @@ absl::StatusOr<Value*> MatricesOfHeads(Graph& graph, GraphBuilder& builder,
     Value* matrix = match.expansion->input(1);
     if (IsDequantisedConstant(*matrix)) {
       PF_ASSIGN_OR_RETURN(Tensor floats, DequantisedConstant(*matrix));
+      const Value* codes = matrix->producer()->input(0);
       matrix = graph.AddInitializer(graph.UniqueName(matrix->name()), std::move(floats));
+      NoteOrigin(*codes, *matrix);
     }
     Value* matrices =
         builder.Add("Reshape", {matrix, builder.Ints({match.latent_size, match.heads, width})});
@@ -181,11 +191,25 @@ absl::StatusOr<Value*> MatricesOfHeads(Graph& graph, GraphBuilder& builder,
   }
   PF_ASSIGN_OR_RETURN(const Tensor decoded, DecodedMatrix(*match.expansion));
   PF_ASSIGN_OR_RETURN(Tensor matrices, decoded.Reshaped({match.heads, width, match.latent_size}));
-  const std::string name = graph.UniqueName(match.expansion->input(1)->name() + ".float");
-  return graph.AddInitializer(name, std::move(matrices));
+  const Value* codes = match.expansion->input(1);
+  Value* made =
+      graph.AddInitializer(graph.UniqueName(codes->name() + ".float"), std::move(matrices));
+  NoteOrigin(*codes, *made);
+  return made;
 }
 
 }  // namespace
+
+Value* RowsAsExpanded(GraphBuilder& builder, const LatentAttention& match, Value* rows) {
+  const bool rounds = match.expansion->Is("Linear", "pagefuse") &&
+                      match.expansion->input(1)->dtype() == DataType::kBfloat16 &&
+                      rows->dtype() == DataType::kFloat;
+  if (!rounds) return rows;
+  Value* rounded = builder.Cast(builder.Cast(rows, DataType::kBfloat16), DataType::kFloat);
+  rounded->set_dtype(DataType::kFloat);
+  rounded->set_shape(rows->shape());
+  return rounded;
+}
 
 absl::StatusOr<AbsorbedOperands> AbsorbExpansion(Graph& graph, GraphBuilder& builder,
                                                  const Node& attention,

@@ -27,6 +27,10 @@ struct LatentAttention {
 // from the form above. Masks, pasts and further outputs are left to the caller.
 absl::StatusOr<LatentAttention> FindLatentAttention(const Node& attention);
 
+// Latent rows as the product that expands them multiplies them: over a matrix of bfloat16 they are
+// rounded first.
+Value* RowsAsExpanded(GraphBuilder& builder, const LatentAttention& match, Value* rows);
+
 // What takes part in attention over the latent rows themselves.
 struct AbsorbedOperands {
   Value* query = nullptr;  // [B, H, S, L + R]: Concat (q_nope W_UK, q_pe)

@@ -8,6 +8,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ops/evaluate/evaluate.h"
 #include "pagefuse/passes/edit/graph_edit.h"
+#include "pagefuse/passes/edit/weight_origin.h"
 #include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/simplify/simplify.h"
 
@@ -136,7 +137,9 @@ std::optional<std::vector<Tensor>> OutputsOfConstants(const Node& node,
 void PutConstant(Graph& graph, Value& value, const Tensor& tensor, SymbolicContents& contents) {
   const std::string name = value.name();
   if (!value.is_output()) graph.Rename(&value, graph.UniqueName(name + "_computed"));
-  ReplaceValue(graph, &value, AddConstant(graph, name, tensor, contents));
+  Value* constant = AddConstant(graph, name, tensor, contents);
+  NoteOrigin(*value.producer(), *constant);
+  ReplaceValue(graph, &value, constant);
 }
 
 std::unique_ptr<Pass> ConstantFolding() {

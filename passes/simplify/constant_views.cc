@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "pagefuse/passes/edit/slice_cuts.h"
+#include "pagefuse/passes/edit/weight_origin.h"
 #include "pagefuse/passes/simplify/peephole.h"
 #include "pagefuse/passes/simplify/simplify.h"
 
@@ -43,6 +44,7 @@ bool PutView(Node& node, int output, const Tensor& whole, int64_t first, Peephol
   auto view = Tensor::View(whole.dtype(), *dims, whole.buffer(), offset);
   if (!view.ok() || first + view->size() > whole.size()) return false;
   Value* constant = peephole.Constant(value->name(), *std::move(view));
+  NoteOrigin(node, *constant);
   return ReplaceValue(peephole.graph(), value, constant);
 }
 

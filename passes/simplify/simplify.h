@@ -21,13 +21,14 @@ std::unique_ptr<Pass> SimplifyCasts();
 std::unique_ptr<Pass> SimplifyShapes();
 std::unique_ptr<Pass> SimplifyArithmetic();
 std::unique_ptr<Pass> SimplifyProducts();
+std::unique_ptr<Pass> CheaperForms();
 std::unique_ptr<Pass> Cse();
 std::unique_ptr<Pass> DeadCode();
 std::unique_ptr<Pass> JoinSizes();
 
 // The outputs of a node of constants alone; nothing where an input is none or it cannot be computed.
 std::optional<std::vector<Tensor>> OutputsOfConstants(const Node& node, const OpsetImports& opsets);
-// A constant takes the place of a value and, where the graph does not give that, its name.
+// A constant takes the place of a node's output and, where the graph does not give that, its name.
 void PutConstant(Graph& graph, Value& value, const Tensor& tensor, SymbolicContents& contents);
 
 // Erases the nodes that nothing uses, those of subgraphs too; true if there were any.

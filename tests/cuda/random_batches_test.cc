@@ -92,6 +92,29 @@ PagedAttentionSpec RandomAttention(uint64_t seed) {
   spec.qq_bias = Chance(random, 10);
   spec.causal_flags = Chance(random, 10);
   spec.lse = Chance(random, 50);
+  spec.broken = Chance(random, 15);
+  if (spec.broken && Chance(random, 70)) spec.nan_value = 0.5f;
+  return spec;
+}
+
+// What tensor cores take: many tokens of a sequence, over rows of 16 bits, behind keys of earlier steps or not.
+PagedAttentionSpec RandomPrompts(uint64_t seed) {
+  using enum DataType;
+  std::mt19937_64 random(seed);
+  PagedAttentionSpec spec = RandomAttention(seed);
+  spec.mode = KvQuantMode::kNone;
+  spec.cache = OneOf(random, {kFloat16, kBfloat16});
+  spec.query = Chance(random, 40) ? kFloat : spec.cache;
+  spec.kv_heads = OneOf<int64_t>(random, {1, 2});
+  spec.heads = spec.kv_heads * OneOf<int64_t>(random, {1, 2, 4, 4, 8, 3});
+  spec.head_size = OneOf<int64_t>(random, {64, 128, 256});
+  spec.alibi = spec.alibi_sqrt = spec.qq_bias = false;
+  const int64_t most = OneOf<int64_t>(random, {5, 40, 150});
+  for (SequenceSpec& s : spec.sequences) {
+    s.queries = Chance(random, 25) ? 1 : Between(random, 0, most);
+    s.length = s.queries + (Chance(random, 50) ? Between(random, 1, 600) : 0);
+    if (Chance(random, 10)) s.length = Between(random, 0, 30);
+  }
   return spec;
 }
 
@@ -165,6 +188,11 @@ void CheckBatches(const OpCases& table, const Make& make) {
 TEST(RandomBatches, OfPagedAttention) {
   CheckBatches(pagefuse_ops::PagedAttentionCases(),
                [](uint64_t seed) { return CaseOf(RandomAttention(seed)); });
+}
+
+TEST(RandomBatches, OfPrompts) {
+  CheckBatches(pagefuse_ops::PagedAttentionCases(),
+               [](uint64_t seed) { return CaseOf(RandomPrompts(seed)); });
 }
 
 TEST(RandomBatches, OfTurboQuantAttention) {

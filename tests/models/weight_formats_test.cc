@@ -144,6 +144,19 @@ TEST(WeightFormats, StoreStacksAsBfloat16) {
   }
 }
 
+// Of a graph without pages that is paged later: its latent rows are kept, not what they are expanded to.
+TEST(WeightFormats, AbsorbExpansionsInBfloat16) {
+  Model model = LoadBundled("deepseek_v3_A18");
+  PipelineOptions options{.page = false};
+  options.options["weights"] = "bf16";
+  ASSERT_TRUE(RunPipeline(model, options).ok());
+  ASSERT_GT(CountOps(*model.graph)["Linear"], 0);
+  ASSERT_TRUE(RunPipeline(model).ok());
+  std::map<std::string, int> ops = CountOps(*model.graph);
+  EXPECT_GT(ops["SparseMlaAttention"], 0);
+  EXPECT_EQ(ops["PagedAttention"], 0);
+}
+
 TEST(WeightFormats, KeepClearTokensByStacks) {
   const Greedy greedy = LoadGreedy("deepseek_v4_A18");
   const auto run = [&](const char* weights) {

@@ -11,6 +11,8 @@ namespace {
 // Sums of up to 130 products in another order than the reference's: each of the sum's roundings is
 // half a unit of a value of size 10.
 constexpr Tolerance kSums{.rtol = 1e-5, .atol = 3e-5};
+// The same sums, rounded.
+constexpr Tolerance kHalfSums{.rtol = 1e-3, .atol = kSums.atol};
 constexpr const char* kSumsReason = "kernels add in another order than the reference";
 
 }  // namespace
@@ -37,6 +39,7 @@ OpCases MatMulCases() {
                   {{0, 3}, {3, 2}},
                   {{2, 0}, {0, 3}}})
       .Within(DataType::kFloat, kSums, kSumsReason)
+      .Within(DataType::kFloat16, kHalfSums, kSumsReason)
       .Rejects({Floats({2, 2}, {1, 2, 3, 4}), Floats({3, 1}, {1, 2, 3})},
                "expected 2 rows to multiply [2, 2] by, got [3, 1]")
       .Rejects({Floats({}, {1}), Floats({1, 1}, {1})}, "expected a matrix or vector, got shape []");
@@ -54,6 +57,7 @@ OpCases GemmCases() {
            {Floats({2, 2}, {11, 12, 22, 24})})
       .ShapeSets({{{3, 4}, {4, 5}}, {{17, 65}, {65, 33}}, {{2, 0}, {0, 3}}, {{0, 2}, {2, 3}}})
       .Within(DataType::kFloat, kSums, kSumsReason)
+      .Within(DataType::kFloat16, kHalfSums, kSumsReason)
       .Rejects({Floats({1, 2}, {1, 2}), Floats({2, 1}, {1, 2}), Floats({2}, {1, 2})},
                "expected a shape that broadcasts to [1, 1], got [2]")
       .Rejects({Floats({2}, {1, 2}), Floats({2, 1}, {1, 2})}, "expected a matrix, got shape [2]");

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+#include <limits>
+
 #include "op_test.h"
 
 #include "pagefuse/paged_attention_instance.h"
@@ -33,6 +36,50 @@ OpCase MeansOfValues() {
           .outputs = {Floats({3, 1, 2}, {1, 2, 2, 3, 11.0f / 3, 14.0f / 3})}};
 }
 
+// A value that the second token sees, and the query of the third one, are no numbers.
+OpCase BrokenMeans(std::string name, const std::vector<float>& means) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  OpCase op_case = MeansOfValues();
+  op_case.name = std::move(name);
+  op_case.inputs[0] = Floats({3, 1, 2}, {0, 0, 0, 0, kNan, 0});
+  op_case.inputs[2] = Floats({2, 2, 1, 2}, {7, 8, 9, 9, 1, 2, kNan, 4});
+  op_case.outputs = {Floats({3, 1, 2}, means), Floats({1, 3}, {0, std::log(2.0f), kNan})};
+  return op_case;
+}
+
+OpCases& AddBroken(OpCases& cases) {
+  using enum DataType;
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  // A scale divides numbers, and not what stands in place of NaN.
+  OpCase scaled =
+      WithAttribute(BrokenMeans("nan_value_is_not_scaled", {2, 4, 3, 6, 3, 3}), "nan_value", 3.0f);
+  scaled.inputs.resize(17);
+  scaled.inputs[16] = Floats({}, {0.5f});
+  scaled.outputs[0] = As(kFloat8E4M3FN, scaled.outputs[0]);
+  return cases.Add(BrokenMeans("nan_stays", {1, 2, kNan, 3, kNan, kNan}))
+      .Add(WithAttribute(BrokenMeans("nan_value", {1, 2, -0.5f, 3, -0.5f, -0.5f}), "nan_value",
+                         -0.5f))
+      .Add(scaled)
+      .Add(FromSpec("nan_value_bf16", {.query = kBfloat16,
+                                       .cache = kBfloat16,
+                                       .sequences = {{1, 300}, {1, 37}},
+                                       .sink = true,
+                                       .lse = true,
+                                       .broken = true,
+                                       .nan_value = 3.0f}))
+      .Add(FromSpec("nan_value_int8", {.mode = KvQuantMode::kInt8PerTokenHead,
+                                       .cache = kInt8,
+                                       .sequences = {{2, 37}, {1, 18}},
+                                       .broken = true,
+                                       .nan_value = 2.0f}))
+      .Add(FromSpec("nan_value_int4", {.query = kFloat16,
+                                       .mode = KvQuantMode::kInt4PerTokenHead,
+                                       .cache = kUint8,
+                                       .sequences = {{1, 37}, {5, 18}},
+                                       .broken = true,
+                                       .nan_value = 2.0f}));
+}
+
 OpCases& AddRejected(OpCases& cases) {
   const OpCase good = MeansOfValues();
   cases
@@ -56,6 +103,7 @@ OpCases& AddRejected(OpCases& cases) {
                "attribute \"sliding_window\": expected 0 or more")
       .Rejects(WithAttribute(good, "softcap", -1.0f),
                "attribute \"softcap\": expected 0 or more, got -1")
+      .Rejects(WithAttribute(good, "nan_value", 0), "attribute \"nan_value\"")
       .Rejects(WithAttribute(good, "kv_quant_mode", "int3"),
                "attribute \"kv_quant_mode\": expected one of")
       .Rejects(WithAttribute(good, "kv_quant_mode", "fp8_per_tensor"),
@@ -91,6 +139,13 @@ OpCases PagedAttentionCases() {
       .Add(FromSpec(
           "mixed",
           {.head_size = 40, .sequences = {{1, 37}, {5, 18}, {0, 3}}, .window = 9, .lse = true}))
+      .Add(FromSpec("float_decode", {.heads = 8,
+                                     .head_size = 128,
+                                     .sequences = {{1, 37}, {0, 5}, {1, 300}, {1, 1}},
+                                     .window = 200,
+                                     .softcap = 5,
+                                     .sink = true,
+                                     .lse = true}))
       .Add(FromSpec(
           "bf16",
           {.query = kBfloat16, .cache = kBfloat16, .sequences = {{1, 37}, {5, 18}}, .sink = true}))
@@ -110,7 +165,7 @@ OpCases PagedAttentionCases() {
               "the kernel does not round dequantised elements to the type of query")
       .Within(kBfloat16, {.rtol = 1e-2, .atol = 6e-3},
               "the kernel does not round dequantised elements to the type of query");
-  return AddRejected(cases);
+  return AddRejected(AddBroken(cases));
 }
 
 }  // namespace pagefuse::pagefuse_ops

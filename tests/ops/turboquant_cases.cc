@@ -25,6 +25,13 @@ OpCase MakeCase(std::string name, TurboQuantInputs call, int num_outputs = 1) {
   return op_case;
 }
 
+// A query that is no number.
+OpCase BrokenQuery() {
+  OpCase op_case = MakeCase("nan_value", AttentionInputs({.sequences = {{1, 37}, {3, 9}}}), 2);
+  op_case.inputs[0].mutable_values<float>()[0] = std::numeric_limits<float>::quiet_NaN();
+  return WithAttribute(std::move(op_case), "nan_value", 1.5f);
+}
+
 Tensor Bytes(std::vector<int64_t> dims) {
   return *Tensor::Allocate(DataType::kUint8, std::move(dims));
 }
@@ -143,6 +150,7 @@ OpCases TurboQuantAttentionCases() {
   cases
       .Add(MakeCase(
           "4bit", AttentionInputs({.head_size = 128, .sequences = {{1, 37}, {5, 18}, {1, 0}}}), 2))
+      .Add(BrokenQuery())
       .Add(MakeCase("3bit", AttentionInputs({.key_bits = 3,
                                              .value_bits = 3,
                                              .type = kFloat16,

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "must.h"
@@ -154,6 +155,30 @@ TEST(Pipeline, DefaultPipelineChangesNothingTheSecondTime) {
   ASSERT_TRUE(RunPipeline(model, {.page = false}).ok());
   const auto again = Must(RunPipeline(model, {.page = false}));
   for (const PassRun& run : again.runs) EXPECT_FALSE(run.changed) << run.name;
+}
+
+// One reads it as it lies, one as a stack of its heads; it is larger than what is computed early. What
+// is excluded stays so in every run of the pass.
+TEST(Pipeline, StoresAMatrixForBothOfItsReaders) {
+  const std::string ones = absl::StrJoin(std::vector<int>(128 * 256, 1), ",");
+  Model model = Parse(absl::StrReplaceAll(R"(
+    <ir_version: 10, opset_import: ["" : 24]>
+    g (float[T, 128] x, float[2, T, 128] u) => (float[T, 256] y, float[2, T, 128] z, float[T, 256] k)
+    <float[128, 256] w = {ONES}, float[128, 256] v = {ONES}, int64[3] by_head = {128, 2, 128}>
+    {
+      y = MatMul (x, w)
+      matrix = Reshape (w, by_head)
+      stack = Transpose <perm = [1, 0, 2]> (matrix)
+      z = MatMul (u, stack)
+      k = MatMul (x, v)
+    })",
+                                          {{"ONES", ones}}));
+  PipelineOptions options{.page = false};
+  options.options = {{"weights", "bf16"}, {"weights_exclude", "v"}};
+  ASSERT_TRUE(RunPipeline(model, options).ok());
+  std::vector<std::string> ops;
+  for (const auto& node : model.graph->nodes()) ops.push_back(node->op_type());
+  EXPECT_THAT(ops, testing::UnorderedElementsAre("Linear", "Linear", "MatMul"));
 }
 
 TEST(CompareModels, SeesAnotherNumber) {

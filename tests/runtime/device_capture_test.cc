@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Work that a device is asked for at once: what later runs with the same shapes get of it, and when it is not.
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "pagefuse/ops/registry/registry.h"
 #include "pagefuse/runtime/padded_step.h"
 #include "pagefuse/runtime/session.h"
+#include "pagefuse/runtime/step_error.h"
 
 namespace pagefuse {
 namespace {
@@ -152,17 +154,19 @@ absl::Status LookAndGather(FakeContext& device, const KernelArgs& args) {
   return absl::OkStatus();
 }
 
+Kernel LookingGather() {
+  return {.name = "looks",
+          .device = Device::kCuda,
+          .priority = 2000,
+          .checks_indices = true,
+          .run = [](KernelArgs& args) {
+            auto& device = *static_cast<FakeContext*>(args.device->queue());
+            return device.Do([&device, args] { return LookAndGather(device, args); });
+          }};
+}
+
 TEST_F(DeviceCapture, IndicesThatAKernelFoundWrongAreToldInTheWordsOfTheOp) {
-  Must(registry_.AddKernel("", "Gather",
-                           {.name = "looks",
-                            .device = Device::kCuda,
-                            .priority = 2000,
-                            .checks_indices = true,
-                            .run = [](KernelArgs& args) {
-                              auto& device = *static_cast<FakeContext*>(args.device->queue());
-                              return device.Do(
-                                  [&device, args] { return LookAndGather(device, args); });
-                            }}));
+  Must(registry_.AddKernel("", "Gather", LookingGather()));
   const auto session = Load(R"(
       <ir_version: 10, opset_import: ["" : 24]>
       g (float[n] x, float[m] at) => (float[m] y) {
@@ -179,6 +183,34 @@ TEST_F(DeviceCapture, IndicesThatAKernelFoundWrongAreToldInTheWordsOfTheOp) {
     EXPECT_THAT(std::string(status.message()), HasSubstr("index 4 is out of range")) << run;
   }
   EXPECT_GT(session->stats().replays, 4);
+}
+
+// Of two sequences with a token each: sizes alone do not tell rows of tokens from rows of sequences.
+TEST_F(DeviceCapture, AnIndexOfATokenIsToldFromThatOfASequence) {
+  Must(registry_.AddKernel("", "Gather", LookingGather()));
+  const auto session = Load(R"(
+      <ir_version: 10, opset_import: ["" : 24]>
+      g (float[n] x, int32[starts] query_start_loc, float[num_tokens] t, float[num_sequences] s)
+          => (float[num_tokens] y, float[num_sequences] z) {
+        of_tokens = Add (t, t)
+        tokens = Cast <to = 7> (of_tokens)
+        y = Gather (x, tokens)
+        of_sequences = Add (s, s)
+        sequences = Cast <to = 7> (of_sequences)
+        z = Gather (x, sequences)
+      })");
+  const auto token_of = [&](float token, float sequence) {
+    const auto status = session
+                            ->Run({{"x", Tensor::Of<float>({3}, {5, 6, 7})},
+                                   {"query_start_loc", Tensor::Of<int32_t>({3}, {0, 1, 2})},
+                                   {"t", Tensor::Of<float>({2}, {0, token})},
+                                   {"s", Tensor::Of<float>({2}, {0, sequence})}})
+                            .status();
+    EXPECT_FALSE(status.ok());
+    return TokenOf(status);
+  };
+  EXPECT_EQ(token_of(4, 0), 1);
+  EXPECT_EQ(token_of(0, 4), std::nullopt);
 }
 
 TEST(PaddedStepTest, HasFewSizes) {

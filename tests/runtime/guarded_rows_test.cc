@@ -83,6 +83,18 @@ std::vector<float> Expected(const Model& model, const std::vector<int64_t>& ids)
   return {logits.begin(), logits.end()};
 }
 
+// Attention has the guard itself.
+void ExpectNoNodeForTheGuard(const Graph& graph) {
+  int attentions = 0;
+  for (const auto& node : graph.nodes()) {
+    EXPECT_FALSE(node->Is("IsNaN") || node->Is("Elementwise", "pagefuse")) << node->Description();
+    if (!node->Is("PagedAttention", "pagefuse")) continue;
+    ++attentions;
+    EXPECT_EQ(Must(node->FloatAttribute("nan_value", -1)), 0);
+  }
+  EXPECT_EQ(attentions, 1);
+}
+
 // Tokens in one step, or one a step.
 class GuardedRows : public testing::TestWithParam<size_t> {};
 INSTANTIATE_TEST_SUITE_P(TokensAStep, GuardedRows, testing::Values(40, 3, 1));
@@ -96,6 +108,7 @@ TEST_P(GuardedRows, ArePagedAsZeros) {
       std::all_of(expected.begin(), expected.end(), [](float x) { return std::isfinite(x); }));
 
   auto paged = Must(PagedModel::Create(model.Clone(), {.all_logits = true}));
+  ExpectNoNodeForTheGuard(*paged->session().model().graph);
   ASSERT_TRUE(paged->Reserve({40}, 40).ok());
   const SequenceId sequence = paged->cache().AddSequence();
   std::vector<float> got;

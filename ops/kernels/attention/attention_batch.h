@@ -17,7 +17,7 @@ struct KeyInterval {
   }
 };
 
-// Which keys a query token sees, and what its scores become.
+// Which keys a query token sees, and what its scores and its result become.
 struct AttentionRules {
   bool is_causal = true;
   // 0: none; else the number of visible keys, the token itself included.
@@ -26,11 +26,15 @@ struct AttentionRules {
   int64_t chunk_lookback = -1;
   bool use_alibi_sqrt = false;
   bool mm_prefix_clamp_window = false;
+  bool replaces_nan = false;
+  float nan_value = 0;  // in place of what is no number in the result
 
   // Tokens in a chunk, 0 where chunks are off.
   constexpr int64_t chunk_size() const {
     return chunk_lookback >= 0 && sliding_window > 0 ? sliding_window / (chunk_lookback + 1) : 0;
   }
+  // An element of the result, before it takes the type of the output.
+  constexpr float ResultOf(float x) const { return replaces_nan && x != x ? nan_value : x; }
 };
 
 // Pointers are of the memory of the device that computes.

@@ -209,6 +209,7 @@ class RowAttention {
       const float inverse = 1.0f / *p_.output_scale;
       for (float& o : output_) o *= inverse;
     }
+    for (float& o : output_) o = p_.rules.ResultOf(o);
     if (p_.lse != nullptr) p_.lse[h_ * p_.num_tokens + token()] = lse_;
     // A uint8 output is the twin of float8e4m3fn; encoding to that saturates at 448.
     const DataType type =

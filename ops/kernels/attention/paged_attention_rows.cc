@@ -83,6 +83,9 @@ void FinishRow(const PagedAttentionProblem& p, int64_t token, int64_t head, Part
     const float inverse = 1.0f / *p.output_scale;
     for (int64_t d = 0; d < p.head_size; ++d) o[d] *= inverse;
   }
+  if (p.rules.replaces_nan) {
+    for (int64_t d = 0; d < p.head_size; ++d) o[d] = p.rules.ResultOf(o[d]);
+  }
   if (type == DataType::kFloat) {
     std::memcpy(to, o, static_cast<size_t>(p.head_size) * sizeof(float));
     return;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // AddNorm: a team of threads a row, which stays in registers between the two norms. The CPU multiplies and adds apart, so
 // this does.
+#include <type_traits>
+
 #include "pagefuse/ops/kernels/cuda/add_norm.h"
 #include "pagefuse/ops/kernels/cuda/launch_kernel.h"
 #include "pagefuse/ops/kernels/cuda/ptx.h"
@@ -10,66 +12,76 @@
 namespace pagefuse::cuda {
 namespace {
 
-// Pieces of a row that a thread keeps in registers, as many as it has of a row of up to 8192 elements; those behind are
-// read again.
-constexpr int kKept = 2;
+// Rows of up to kMostKept pieces lie in the registers of teams whose lanes have up to kKept of them each: few warps have
+// little to tell one another. Of longer ones lanes keep kKeptOfLong pieces, and read again those behind.
+constexpr int kKept = 3, kKeptLanes = 512, kMostKept = kKept * kKeptLanes;
+constexpr int kKeptOfLong = 2;
 
 // A row in pieces of kVector elements, of which each lane has every blockDim.x-th.
-template <typename T, int kVector>
+template <typename T, int kVector, bool kIsLong>
 struct AddNormRow {
+  static constexpr int kHeld = kIsLong ? kKeptOfLong : kKept;
   using Floats = Vector<float, kVector>;
+  using Count = std::conditional_t<kIsLong, int64_t, int>;
   const AddNormParams& p;
-  int64_t row, pieces;
-  Floats x_weight[kKept], weight[kKept], residual[kKept];
-  Floats kept[kKept];  // of x, then of the sum
+  int64_t begin;  // of the row, in pieces
+  Count pieces;
+  float over_n;
+  Floats x_weight[kHeld], weight[kHeld], residual[kHeld];
+  Floats kept[kHeld];  // of x, then of the sum
 
-  __device__ int64_t Piece(int k) const { return threadIdx.x + int64_t{k} * blockDim.x; }
-  __device__ Floats Load(const void* rows, int64_t piece) const {
-    return LoadFloats<T, kVector>(rows, row * pieces + piece);
+  __device__ static Count Piece(int k) { return static_cast<Count>(threadIdx.x + k * blockDim.x); }
+  __device__ Floats Load(const void* rows, Count piece) const {
+    return LoadFloats<T, kVector>(rows, begin + piece);
   }
-  __device__ void Store(const Floats& floats, void* rows, int64_t piece) const {
-    StoreFloats<T, kVector>(floats, rows, row * pieces + piece);
+  __device__ void Store(const Floats& floats, void* rows, Count piece) const {
+    StoreFloats<T, kVector>(floats, rows, begin + piece);
   }
 
   // f(k, piece) for each of this lane's, where k is that of kept ones; g(piece) for those behind.
   template <typename F, typename G>
   __device__ void ForEach(const F& f, const G& g) {
 #pragma unroll
-    for (int k = 0; k < kKept; ++k) {
+    for (int k = 0; k < kHeld; ++k) {
       if (Piece(k) < pieces) f(k, Piece(k));
     }
+    if constexpr (kIsLong) {
 #pragma unroll 1
-    for (int64_t piece = Piece(kKept); piece < pieces; piece += blockDim.x) g(piece);
+      for (Count piece = Piece(kHeld); piece < pieces; piece += blockDim.x) g(piece);
+    }
   }
 
   __device__ void LoadWeights() {
     ForEach(
-        [&](int k, int64_t piece) {
+        [&](int k, Count piece) {
           x_weight[k] = LoadFloats<T, kVector>(p.x_weight, piece);
           weight[k] = LoadFloats<T, kVector>(p.weight, piece);
         },
-        [](int64_t) {});
+        [](Count) {});
   }
 
   // All on their way at once.
   __device__ void LoadRows() {
     ForEach(
-        [&](int k, int64_t piece) {
+        [&](int k, Count piece) {
           kept[k] = Load(p.x, piece);
           residual[k] = Load(p.residual, piece);
         },
-        [](int64_t) {});
+        [](Count) {});
   }
 
   // 1 / sqrt(the mean of the squares + epsilon) of what is kept, and of `rows` behind.
   __device__ float Inverse(const void* rows, float epsilon, int turn) {
-    float squares = 0;
+    Floats squares = {};
     const auto add = [&](const Floats& floats) {
 #pragma unroll
-      for (int i = 0; i < kVector; ++i) squares += floats.at[i] * floats.at[i];
+      for (int i = 0; i < kVector; ++i) squares.at[i] += floats.at[i] * floats.at[i];
     };
-    ForEach([&](int k, int64_t) { add(kept[k]); }, [&](int64_t piece) { add(Load(rows, piece)); });
-    return 1.0f / sqrtf(SumOverTeam(squares, turn) / static_cast<float>(p.n) + epsilon);
+    ForEach([&](int k, Count) { add(kept[k]); }, [&](Count piece) { add(Load(rows, piece)); });
+    float sum = squares.at[0];
+#pragma unroll
+    for (int i = 1; i < kVector; ++i) sum += squares.at[i];
+    return rsqrtf(SumOverWarps(sum, turn) * over_n + epsilon);
   }
 
   __device__ static Floats Scaled(const Floats& x, float inverse, const Floats& scale) {
@@ -83,7 +95,7 @@ struct AddNormRow {
 
   // The sum in place of x, and in memory.
   __device__ void Add(float inverse) {
-    const auto add = [&](const Floats& x, const Floats& scale, const Floats& to, int64_t piece) {
+    const auto add = [&](const Floats& x, const Floats& scale, const Floats& to, Count piece) {
       const Floats branch = Scaled(x, inverse, scale);
       Floats sum;
 #pragma unroll
@@ -93,30 +105,31 @@ struct AddNormRow {
       Store(sum, p.sum, piece);
       return sum;
     };
-    ForEach([&](int k, int64_t piece) { kept[k] = add(kept[k], x_weight[k], residual[k], piece); },
-            [&](int64_t piece) {
+    ForEach([&](int k, Count piece) { kept[k] = add(kept[k], x_weight[k], residual[k], piece); },
+            [&](Count piece) {
               const Floats scale = LoadFloats<T, kVector>(p.x_weight, piece);
               add(Load(p.x, piece), scale, Load(p.residual, piece), piece);
             });
   }
 
   __device__ void Write(float inverse) {
-    ForEach([&](int k, int64_t piece) { Store(Scaled(kept[k], inverse, weight[k]), p.y, piece); },
-            [&](int64_t piece) {
+    ForEach([&](int k, Count piece) { Store(Scaled(kept[k], inverse, weight[k]), p.y, piece); },
+            [&](Count piece) {
               const Floats scale = LoadFloats<T, kVector>(p.weight, piece);
               Store(Scaled(Load(p.sum, piece), inverse, scale), p.y, piece);
             });
   }
 };
 
-template <typename T, int kVector>
-__global__ void __launch_bounds__(kMostLanes, 1)
-    AddNormKernel(const __grid_constant__ AddNormParams p) {
+template <typename T, int kVector, bool kIsLong>
+__global__ void __launch_bounds__(kIsLong ? kMostLanes : kKeptLanes, 1)
+    AddNormKernel(const __grid_constant__ AddNormParams p, float over_n) {
+  using Row = AddNormRow<T, kVector, kIsLong>;
   ptx::LetNextKernelBegin();
   if (!p.constant_weights) ptx::WaitForKernelBefore();
   // A team behind the last row has no pieces.
-  const int64_t pieces = TeamRow() < p.rows ? p.n / kVector : 0;
-  AddNormRow<T, kVector> row{p, TeamRow(), pieces, {}, {}, {}, {}};
+  const auto pieces = static_cast<typename Row::Count>(p.n / kVector);
+  Row row{p, TeamRow() * pieces, TeamRow() < p.rows ? pieces : 0, over_n, {}, {}, {}, {}};
   row.LoadWeights();
   if (p.constant_weights) ptx::WaitForKernelBefore();
   row.LoadRows();
@@ -134,16 +147,22 @@ bool SuitsVectors(const AddNormParams& p) {
   return true;
 }
 
+template <typename T, int kVector>
+Error LaunchRows(const AddNormParams& p, Stream stream) {
+  const int64_t pieces = p.n / kVector;
+  const bool is_long = pieces > kMostKept;
+  const int lanes = is_long ? LanesFor(pieces) : LanesThatKeep(pieces, kKept);
+  const auto kernel = is_long ? AddNormKernel<T, kVector, true> : AddNormKernel<T, kVector, false>;
+  return Launch(kernel, TeamShape(p.rows, lanes), stream, p, 1.0f / static_cast<float>(p.n));
+}
+
 }  // namespace
 
 Error LaunchAddNorm(const AddNormParams& params, Stream stream) {
   if (params.rows == 0 || params.n == 0) return 0;
   return ForFloatType(params.type, [&]<typename T>() -> Error {
-    const bool vectors = SuitsVectors(params);
-    const int lanes = LanesFor(vectors ? params.n / 4 : params.n);
-    const LaunchShape shape = TeamShape(params.rows, lanes);
-    return vectors ? Launch(AddNormKernel<T, 4>, shape, stream, params)
-                   : Launch(AddNormKernel<T, 1>, shape, stream, params);
+    return SuitsVectors(params) ? LaunchRows<T, 4>(params, stream)
+                                : LaunchRows<T, 1>(params, stream);
   });
 }
 

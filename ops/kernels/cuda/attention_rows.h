@@ -208,7 +208,8 @@ __device__ void FinishRow(const PagedAttention& p, Row row, RowSums sums, float*
     const float sink = SinkOf(p, head);
     const float max = fmaxf(sums.max, sink);
     if (max > -INFINITY) {
-      factor = sums.max == -INFINITY ? 0 : expf(sums.max - max);
+      // Without a largest score the sum is 0, or no number as the scores are.
+      factor = sums.max == -INFINITY ? sums.sum : expf(sums.max - max);
       sums = {max, sums.sum * factor + expf(sink - max)};
     }
   }
@@ -236,6 +237,10 @@ __device__ void FinishRow(const PagedAttention& p, Row row, RowSums sums, float*
     const float inverse = __fdiv_rn(1.0f, *p.output_scale);
 #pragma unroll 1
     for (int d = LaneId(); d < n; d += kWarp) o[d] *= inverse;
+  }
+  if (p.batch.rules.replaces_nan) {
+#pragma unroll 1
+    for (int d = LaneId(); d < n; d += kWarp) o[d] = p.batch.rules.ResultOf(o[d]);
   }
   __syncwarp();
   StoreOutput(p, row, o);

@@ -108,8 +108,9 @@ struct Task {
   int heads;
 };
 
-__device__ inline bool FindTask(const PagedAttention& p, const AttentionCut& cut, Task& task) {
-  const int64_t tile = blockIdx.x;
+// Of a tile of the cut; false: it is empty.
+__device__ inline bool FindTask(const PagedAttention& p, const AttentionCut& cut, int64_t tile,
+                                Task& task) {
   int64_t low = 0, high = p.batch.num_sequences;
   while (high - low > 1) {
     const int64_t middle = (low + high) / 2;

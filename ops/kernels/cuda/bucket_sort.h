@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sorts the best elements of a row by one block of threads: a histogram puts them into small buckets, in which each is
-// compared with all. Device code alone.
+// Sorts the best elements of a row by one block of threads: they are put into small buckets, in which each is compared with
+// all. Device code alone.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,14 @@
 
 namespace pagefuse::cuda {
 
+// Elements that part all of them into buckets where digits do not.
+inline constexpr uint32_t kSplitters = 512;
+
 // In shared memory, of one block.
 struct BucketSpace {
   SelectSpace select;
   uint64_t lowest[kMostSelectThreads / kWarp], highest[kMostSelectThreads / kWarp];
+  Ranked<uint32_t> splitters[kSplitters];
 };
 
 // Digits of keys for a first histogram: 32 of each octave from 2^-16 to 2^16, of either sign.
@@ -71,8 +75,19 @@ struct Buckets {
   WordRange range = {};
   int shift = 0;
   bool by_octave = false;
+  const Ranked<uint32_t>* splitters = nullptr;  // in order; where there are any, they alone decide
 
+  // How many splitters come before it.
+  __device__ uint32_t BySplitters(const Ranked<uint32_t>& item) const {
+    uint32_t before = 0;
+#pragma unroll 1
+    for (uint32_t step = kSplitters / 2; step > 0; step /= 2) {
+      if (ComesBefore(splitters[before + step - 1], item)) before += step;
+    }
+    return before + (ComesBefore(splitters[before], item) ? 1 : 0);
+  }
   __device__ uint32_t Of(const Ranked<uint32_t>& item) const {
+    if (splitters != nullptr) return BySplitters(item);
     const uint32_t digit = by_octave
                                ? FirstDigit::Of(item.key)
                                : static_cast<uint32_t>((order.Of(item) - range.least) >> shift);
@@ -119,15 +134,40 @@ __device__ inline bool BeginBuckets(SelectSpace& space) {
   return __syncthreads_or(most > kMostInBucket ? 1 : 0) == 0;
 }
 
+// Makes `buckets` those between elements that are taken evenly from all: whatever they are, few come to be in one. Clears counts.
+__device__ inline void SplitEvenly(const Ranked<uint32_t>* items, uint32_t n, Buckets& buckets,
+                                   BucketSpace& space) {
+  for (uint32_t i = threadIdx.x; i < kSplitters; i += blockDim.x) {
+    space.splitters[i] = items[uint64_t{n} * i / kSplitters];
+  }
+  for (uint32_t i = threadIdx.x; i < kDigits; i += blockDim.x) space.select.counts[i] = 0;
+  SortRanked(space.splitters, kSplitters);
+  buckets.splitters = space.splitters;
+}
+
+// Counts of the buckets of items[0, n), as their begins. Whether all are small. The counts are 0.
+__device__ inline bool FillBuckets(const Ranked<uint32_t>* items, uint32_t n,
+                                   const Buckets& buckets, SelectSpace& space) {
+  for (uint32_t i = threadIdx.x; i < n; i += blockDim.x) {
+    atomicAdd(&space.counts[buckets.Of(items[i])], 1u);
+  }
+  __syncthreads();
+  return BeginBuckets(space);
+}
+
 // Puts items[0, n) in order; there is room for `n` more at `other`. The counts are 0. Each element is compared with
-// those of its bucket; where many are in one, all are sorted by exchanges.
+// those of its bucket. Where many are in one, elements part them; where that fails too, all are sorted by exchanges.
 __device__ inline void SortItems(Ranked<uint32_t>* items, Ranked<uint32_t>* other, uint32_t n,
                                  const WordOrder& order, BucketSpace& space) {
-  const Buckets buckets = BucketsOf(items, n, order, space);
+  Buckets buckets = BucketsOf(items, n, order, space);
   uint32_t* ends = space.select.counts;
-  for (uint32_t i = threadIdx.x; i < n; i += blockDim.x) atomicAdd(&ends[buckets.Of(items[i])], 1u);
-  __syncthreads();
-  if (!BeginBuckets(space.select)) {
+  bool small = false;
+#pragma unroll 1
+  for (int turn = 0; turn < 2 && !small; ++turn) {
+    if (turn > 0) SplitEvenly(items, n, buckets, space);
+    small = FillBuckets(items, n, buckets, space.select);
+  }
+  if (!small) {
     uint32_t sorted = 1;
     while (sorted < n) sorted *= 2;
     for (uint32_t i = n + threadIdx.x; i < sorted; i += blockDim.x) items[i] = {0, UINT32_MAX};

@@ -4,9 +4,11 @@
 
 #include <cstdint>
 
+#include "pagefuse/ops/kernels/numeric/exp_numbers.h"
+
 namespace pagefuse::cuda {
 
-inline constexpr int kWeightBits = 44;
+inline constexpr int kWeightBits = ExpNumbers::kWeightBits;
 
 struct WeightScale {
   double largest, inverse_temperature;
@@ -14,34 +16,21 @@ struct WeightScale {
 
 // e^r for |r| <= ln 2 / 2.
 __device__ inline double SmallExp(double r) {
-  constexpr double kOneByFactorial[] = {1.0 / 479001600,
-                                        1.0 / 39916800,
-                                        1.0 / 3628800,
-                                        1.0 / 362880,
-                                        1.0 / 40320,
-                                        1.0 / 5040,
-                                        1.0 / 720,
-                                        1.0 / 120,
-                                        1.0 / 24,
-                                        1.0 / 6,
-                                        1.0 / 2,
-                                        1.0,
-                                        1.0};
-  double sum = 1.0 / 6227020800;
+  constexpr ExpNumbers kNumbers;
+  double sum = kNumbers.one_by_factorial[0];
 #pragma unroll
-  for (const double next : kOneByFactorial) sum = fma(sum, r, next);
+  for (int i = 1; i < ExpNumbers::kTerms; ++i) sum = fma(sum, r, kNumbers.one_by_factorial[i]);
   return sum;
 }
 
 __device__ inline uint64_t ExpWeight(float logit, const WeightScale& scale) {
+  constexpr ExpNumbers kNumbers;
   const double x = __dmul_rn(__dsub_rn(logit, scale.largest), scale.inverse_temperature);
-  // Far below the last weight that is not 0.
-  if (!(x > -40.0)) return 0;
-  constexpr double kRound = 0x1.8p52 + kWeightBits;
-  const double shifted = fma(x, 0x1.71547652b82fep0, kRound);
-  const double k = __dsub_rn(shifted, kRound);
-  double r = fma(k, -0x1.62e42fefa39efp-1, x);
-  r = fma(k, -0x1.abc9e3b39803fp-56, r);
+  if (!(x > kNumbers.least)) return 0;
+  const double shifted = fma(x, kNumbers.one_by_ln2, kNumbers.round);
+  const double k = __dsub_rn(shifted, kNumbers.round);
+  double r = fma(k, kNumbers.minus_ln2, x);
+  r = fma(k, kNumbers.minus_ln2_rest, r);
   const auto exponent = static_cast<uint64_t>(__double_as_longlong(shifted)) << 52;
   const uint64_t bits = static_cast<uint64_t>(__double_as_longlong(SmallExp(r))) + exponent;
   const double rounded = __dadd_rn(__longlong_as_double(static_cast<int64_t>(bits)), 0x1p52);

@@ -6,6 +6,7 @@
 //   A [16, 16]  a0: row g, columns 2t; a1: row g + 8, columns 2t; a2: row g, columns 2t + 8; a3: row g + 8, columns 2t + 8
 //   B [16, 8]   b0: rows 2t, column g; b1: rows 2t + 8, column g
 //   C [16, 8]   c0, c1: row g, columns 2t, 2t + 1; c2, c3: row g + 8
+// Floats take two products of eight columns for that, of the elements of a0, a1, b0 and of the others: 2t and 2t + 1 as columns t and t + 4.
 //
 //   scores  S^T [keys, heads] = K Q^T:        A = the page's 16 keys, B = queries of eight heads
 //   values  O^T [channels, heads] = V^T P^T:  A = channels of two keys a register, B = weights, S^T's C transposed by movmatrix

@@ -12,11 +12,14 @@
 
 namespace pagefuse::cuda {
 
+inline constexpr int kMostInsertWarps = 8;
+
 // Rows of one token: a CTA of `warps` takes as many, blockIdx.x is the token.
-inline LaunchShape InsertGridFor(int64_t tokens, int rows, int longest_row) {
+inline LaunchShape InsertGridFor(int64_t tokens, int rows, int longest_row,
+                                 int most_warps = kMostInsertWarps) {
   constexpr int kSharedBytes = 48 << 10;
   const int row_bytes = (longest_row + 3) / 4 * 16;
-  const int warps = std::clamp(kSharedBytes / row_bytes, 1, 8);
+  const int warps = std::clamp(kSharedBytes / row_bytes, 1, most_warps);
   const int parts = (rows + warps - 1) / warps;
   return {dim3(static_cast<unsigned>(tokens), static_cast<unsigned>(parts)),
           dim3(static_cast<unsigned>(warps * kWarp)), static_cast<size_t>(warps) * row_bytes};
@@ -33,11 +36,23 @@ __device__ inline float* FloatsOfWarp(int longest_row) {
   return reinterpret_cast<float*>(insert_rows + static_cast<int>(threadIdx.x) / kWarp * fours);
 }
 
-// Element i of indices of int32 or int64, without a branch, which would wait for what it loads.
+// Element i of indices of int32 or int64 on its way, without a branch, which would wait for what it loads. So does Get.
+class IndexAhead {
+ public:
+  __device__ IndexAhead(const void* indices, bool is_int64, int64_t i) : is_int64_(is_int64) {
+    const int32_t* words = static_cast<const int32_t*>(indices) + (is_int64 ? 2 * i : i);
+    low_ = words[0], high_ = words[is_int64 ? 1 : 0];
+  }
+  __device__ int64_t Get() const {
+    return is_int64_ ? int64_t{high_} << 32 | static_cast<uint32_t>(low_) : int64_t{low_};
+  }
+
+ private:
+  bool is_int64_;
+  int32_t low_, high_;
+};
 __device__ inline int64_t FetchIndex(const void* indices, bool is_int64, int64_t i) {
-  const int32_t* words = static_cast<const int32_t*>(indices) + (is_int64 ? 2 * i : i);
-  const int32_t low = words[0], high = words[is_int64 ? 1 : 0];
-  return is_int64 ? int64_t{high} << 32 | static_cast<uint32_t>(low) : int64_t{low};
+  return IndexAhead(indices, is_int64, i).Get();
 }
 
 // Of a slot that is one; most fit a division of 32 bits, which takes a fraction of one of 64.
@@ -58,32 +73,37 @@ class TokenSlot {
       : slots_(slots),
         token_(token),
         num_slots_(num_slots),
-        slot_(FetchIndex(slots.slots, slots.is_int64, token)) {
+        slot_(slots.slots, slots.is_int64, token) {
     if (slots.unique || slots.tokens <= kFewTokens) return;
-    if (__syncthreads_or(ComesLater(threadIdx.x, blockDim.x))) slot_ = -1;
+    // Its slot is read anew: to look at the one that is on its way, all would wait here.
+    is_lost_ = __syncthreads_or(ComesLater(slots[token], threadIdx.x, blockDim.x)) != 0;
   }
 
   // The slot to write, or -1. For all lanes of a warp.
   __device__ int64_t ToWrite() const {
-    if (slot_ < 0 || slot_ >= num_slots_) return -1;
-    if (slots_.unique || slots_.tokens > kFewTokens) return slot_;
-    return __any_sync(kAllLanes, ComesLater(LaneId(), kWarp)) ? -1 : slot_;
+    const int64_t slot = slot_.Get();
+    if (is_lost_ || slot < 0 || slot >= num_slots_) return -1;
+    if (slots_.unique || slots_.tokens > kFewTokens) return slot;
+    return __any_sync(kAllLanes, ComesLater(slot, LaneId(), kWarp)) ? -1 : slot;
   }
 
  private:
   static constexpr int kFewTokens = 256;
 
   // Whether one of every `threads`-th of the later tokens has the slot.
-  __device__ bool ComesLater(unsigned thread, unsigned threads) const {
+  __device__ bool ComesLater(int64_t slot, unsigned thread, unsigned threads) const {
     bool later = false;
+#pragma unroll 1
     for (int64_t t = token_ + 1 + thread; t < slots_.tokens; t += threads) {
-      later = later || slots_[t] == slot_;
+      later = later || slots_[t] == slot;
     }
     return later;
   }
 
   const SlotMapping& slots_;
-  int64_t token_, num_slots_, slot_;
+  int64_t token_, num_slots_;
+  IndexAhead slot_;
+  bool is_lost_ = false;  // to a later token
 };
 
 // use(d, from[d, d + 4)) for the lane's fours, of which some are on their way at once.

@@ -2,13 +2,13 @@
 // Launches kernels, for sources of device code.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
 
 #include <cuda_runtime.h>
 
+#include "pagefuse/ops/kernels/cuda/device_number.h"
 #include "pagefuse/ops/kernels/cuda/launch.h"
 
 namespace pagefuse::cuda {
@@ -23,15 +23,13 @@ struct LaunchShape {
 
 // Whether a kernel may begin before the one in front of it has ended (ptx.h): on sm_90 and newer.
 inline bool OverlapsLaunches() {
-  constexpr int kDevices = 64;
-  static std::array<int8_t, kDevices> known = {};  // 0: not yet; a race writes the same twice
-  int device = 0, major = 0;
-  if (cudaGetDevice(&device) != cudaSuccess || device >= kDevices) return false;
-  if (known[device] == 0) {
+  static DeviceNumber majors;
+  const auto major_of = [](int device) {
+    int major = 0;
     cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-    known[device] = major >= 9 ? 1 : -1;
-  }
-  return known[device] > 0;
+    return major;
+  };
+  return majors.Get(0, major_of) >= 9;
 }
 
 // A kernel that calls ptx::WaitForKernelBefore in every block before it reads what others made, or

@@ -8,9 +8,10 @@
 
 namespace pagefuse::cuda {
 
-// A row's result, o[0, D) and sums, to the outputs or to the partial results.
-__device__ inline void StoreRowResult(const PagedAttention& p, int splits, int64_t row,
-                                      RowSums sums, float* o) {
+// A row's result, o[0, D) and sums, to the outputs or to the partial results; rows as FinishRow takes them.
+template <typename Row>
+__device__ void StoreRowResult(const PagedAttention& p, int splits, Row row, RowSums sums,
+                               float* o) {
   const int n = static_cast<int>(p.batch.head_size);
   if (splits == 1) return FinishRow(p, row, sums, o);
   const int64_t at = blockIdx.z * p.batch.num_tokens * p.batch.num_heads + row;
@@ -29,7 +30,7 @@ __global__ void __launch_bounds__(tiles::kMostWarps* kWarp)
   ptx::LetNextKernelBegin();
   ptx::WaitForKernelBefore();
   tiles::Task task;
-  if (!tiles::FindTask(p, cut, task)) return;
+  if (!tiles::FindTask(p, cut, blockIdx.x, task)) return;
   const int n = static_cast<int>(p.batch.head_size);
   const tiles::SharedTile shared = tiles::PlaceShared(shape);
   tiles::LoadRows(p, task, shared);

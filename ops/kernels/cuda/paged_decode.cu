@@ -15,6 +15,8 @@ Error LaunchPages(const PagedAttention& p, const DecodePlan& plan, int32_t* star
       return LaunchDecodeBfloat16(p, plan, starts, stream);
     case DecodeFormat::kFloat16:
       return LaunchDecodeFloat16(p, plan, starts, stream);
+    case DecodeFormat::kFloat:
+      return LaunchDecodeFloat(p, plan, starts, stream);
     case DecodeFormat::kInt8:
       return LaunchDecodeInt8(p, plan, starts, stream);
     case DecodeFormat::kE4M3:

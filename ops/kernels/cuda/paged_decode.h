@@ -13,6 +13,7 @@ enum class DecodeFormat {
   kNone,      // the plain kernel's
   kBfloat16,  // rows as they are
   kFloat16,
+  kFloat,
   kInt8,        // int8_per_token_head
   kE4M3,        // fp8_per_tensor, fp8_per_token_head
   kTurboQuant,  // slots of the presets
@@ -80,18 +81,30 @@ constexpr int DecodeResultBytes(int warps, int group, int head_size, int receive
   return (bytes + kStageAlignment - 1) / kStageAlignment * kStageAlignment;
 }
 
-// Warps that compute, by how many registers they need.
+// The join of a row: up to so many warps, in the shared memory that every kernel may have.
+inline constexpr int kJoinWarps = 16;
+inline constexpr int kJoinShared = (48 << 10) - 4 * kJoinWarps;
+// Numbers and sums of parts, then values of each warp.
+constexpr int DecodeJoinBytes(int head_size, int most_parts, int warps) {
+  return most_parts * 16 + warps * head_size * 4;
+}
+
+// Warps that compute, by how many registers they need; of floats by how many pages their memory holds.
 constexpr int DecodeWarps(DecodeFormat format, int head_size, bool exact) {
   if (format == DecodeFormat::kTurboQuant) return 16;
+  if (format == DecodeFormat::kFloat) return 512 / head_size;
   return head_size > 128 || (exact && format == DecodeFormat::kBfloat16) ? 4 : 8;
 }
-// Parts that a query is fed in: halves hold 11 bits of a float, bfloat16 8. The third one lies in shared memory.
+// Parts that a query is kept in: halves hold 11 bits of a float, bfloat16 8. To float rows it is fed in parts too, made each time.
 constexpr int DecodeParts(DecodeFormat format, bool exact) {
-  if (!exact) return 1;
+  if (!exact || format == DecodeFormat::kFloat) return 1;
   return format == DecodeFormat::kBfloat16 ? 3 : 2;
 }
-// Of a lane in each step of 16 channels: two registers.
-inline constexpr int kThirdPartBytes = 8;
+// Of a lane in each step of 16 channels, what lies in shared memory as registers do not hold it: queries to float rows, or a third part.
+constexpr int SharedPartBytes(DecodeFormat format, bool exact) {
+  if (format == DecodeFormat::kFloat) return 16;
+  return DecodeParts(format, exact) == 3 ? 8 : 0;
+}
 
 // `capability` of the device, 90 is 9.0. The caller knows that no sequence has more than one token.
 DecodePlan PlanDecode(const PagedAttention& p, int capability, int multiprocessors);
@@ -116,6 +129,8 @@ Error LaunchDecodeBfloat16(const PagedAttention& p, const DecodePlan& plan, int3
                            Stream stream);
 Error LaunchDecodeFloat16(const PagedAttention& p, const DecodePlan& plan, int32_t* starts,
                           Stream stream);
+Error LaunchDecodeFloat(const PagedAttention& p, const DecodePlan& plan, int32_t* starts,
+                        Stream stream);
 Error LaunchDecodeInt8(const PagedAttention& p, const DecodePlan& plan, int32_t* starts,
                        Stream stream);
 Error LaunchDecodeE4M3(const PagedAttention& p, const DecodePlan& plan, int32_t* starts,

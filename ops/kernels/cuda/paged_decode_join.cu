@@ -61,10 +61,6 @@ __device__ RowParts PartsOf(const PagedAttention& p, const DecodePlan& plan,
 }
 
 constexpr int kJoinWarpsAtOnce = 48;  // of a multiprocessor, by the registers that they need
-// Shared memory: numbers and sums of parts, then values of each warp.
-constexpr size_t JoinBytes(int64_t head_size, int most_parts, int warps) {
-  return static_cast<size_t>(most_parts) * 16 + static_cast<size_t>(warps * head_size) * 4;
-}
 
 // Rows of kFours float4 a lane, by kWarps warps.
 template <int kFours, int kWarps>
@@ -148,9 +144,9 @@ template <int kWarps>
 Error LaunchJoinOf(const PagedAttention& p, const DecodePlan& plan, const int32_t* starts,
                    Stream stream) {
   const auto rows = static_cast<unsigned>(p.batch.num_tokens * p.batch.num_heads);
-  const LaunchShape shape = {
-      dim3(rows), dim3(kWarps * kWarp),
-      JoinBytes(p.batch.head_size, plan.ctas * plan.parts_of_head(), kWarps)};
+  const int bytes = DecodeJoinBytes(static_cast<int>(p.batch.head_size),
+                                    plan.ctas * plan.parts_of_head(), kWarps);
+  const LaunchShape shape = {dim3(rows), dim3(kWarps * kWarp), static_cast<size_t>(bytes)};
   const auto kernel =
       p.batch.head_size <= 128 ? DecodeJoinKernel<1, kWarps> : DecodeJoinKernel<2, kWarps>;
   return Launch(kernel, shape, stream, p, plan, starts);
@@ -163,7 +159,7 @@ Error LaunchDecodeJoin(const PagedAttention& p, const DecodePlan& plan, const in
                        Stream stream) {
   const int64_t warps = int64_t{Multiprocessors()} * kJoinWarpsAtOnce /
                         std::max<int64_t>(p.batch.num_tokens * p.batch.num_heads, 1);
-  if (warps >= 16) return LaunchJoinOf<16>(p, plan, starts, stream);
+  if (warps >= kJoinWarps) return LaunchJoinOf<kJoinWarps>(p, plan, starts, stream);
   if (warps >= 4) return LaunchJoinOf<4>(p, plan, starts, stream);
   return LaunchJoinOf<2>(p, plan, starts, stream);
 }

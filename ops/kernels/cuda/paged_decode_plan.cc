@@ -11,6 +11,8 @@ namespace {
 // Bytes of an element; 0: the format is none of the decode kernels'.
 int ElementBytes(DecodeFormat format) {
   switch (format) {
+    case DecodeFormat::kFloat:
+      return 4;
     case DecodeFormat::kBfloat16:
     case DecodeFormat::kFloat16:
       return 2;
@@ -35,6 +37,7 @@ DecodeFormat FormatOf(const PagedAttention& p) {
     case KvQuantMode::kNone:
       // Other pairs of types round rows to that of the query.
       if (p.element != p.compute_type && !exact) return DecodeFormat::kNone;
+      if (p.element == DataType::kFloat) return DecodeFormat::kFloat;
       if (p.element == DataType::kBfloat16) return DecodeFormat::kBfloat16;
       return p.element == DataType::kFloat16 ? DecodeFormat::kFloat16 : DecodeFormat::kNone;
     case KvQuantMode::kInt8PerTokenHead:
@@ -117,10 +120,8 @@ bool CutRows(const PagedAttention& p, Sharing sharing, DecodePlan& plan) {
   if (row_bytes % kSpanBytes != 0) return false;
   if (!TakesRows(p.keys, row_bytes, heads) || !TakesRows(p.values, row_bytes, heads)) return false;
   plan.warps = DecodeWarps(plan.format, static_cast<int>(batch.head_size), plan.exact);
-  if (DecodeParts(plan.format, plan.exact) == 3) {
-    const int steps = static_cast<int>(batch.head_size) / 16;
-    plan.query_bytes = plan.warps * steps * 32 * kThirdPartBytes;
-  }
+  const int steps = static_cast<int>(batch.head_size) / 16;
+  plan.query_bytes = plan.warps * steps * 32 * SharedPartBytes(plan.format, plan.exact);
   plan.heads = sharing.heads > 0 ? std::min(sharing.heads, plan.warps) : plan.warps;
   while (heads % plan.heads != 0) plan.heads /= 2;
   plan.heads_log2 = Log2(plan.heads);
@@ -203,6 +204,13 @@ DecodePlan CutForClusters(const PagedAttention& p, DecodeFormat format, int mult
   return {};
 }
 
+// CTAs whose parts of a row fit the join.
+int MostJoinedCtas(const PagedAttention& p, const DecodePlan& plan) {
+  const auto head_size = static_cast<int>(p.batch.head_size);
+  const int part_bytes = DecodeJoinBytes(head_size, plan.parts_of_head(), 0);
+  return (kJoinShared - DecodeJoinBytes(head_size, 0, kJoinWarps)) / part_bytes;
+}
+
 }  // namespace
 
 DecodePlan PlanDecode(const PagedAttention& p, int capability, int multiprocessors) {
@@ -221,7 +229,8 @@ DecodePlan PlanDecode(const PagedAttention& p, int capability, int multiprocesso
   constexpr int64_t kMostPages = int64_t{1} << 22;
   const int64_t pages = p.batch.num_sequences * p.batch.table_columns * plan.chunks;
   if (pages > kMostPages) return {};
-  plan.ctas = static_cast<int>(std::clamp<int64_t>(pages, 1, multiprocessors));
+  const int most_ctas = std::min(multiprocessors, MostJoinedCtas(p, plan));
+  plan.ctas = static_cast<int>(std::clamp<int64_t>(pages, 1, most_ctas));
   return plan;
 }
 

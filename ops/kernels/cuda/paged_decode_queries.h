@@ -3,6 +3,7 @@
 #pragma once
 
 #include "pagefuse/ops/kernels/cuda/convert.h"
+#include "pagefuse/ops/kernels/cuda/paged_decode_floats.h"
 #include "pagefuse/ops/kernels/cuda/paged_decode_softmax.h"
 
 namespace pagefuse::cuda {
@@ -13,13 +14,15 @@ struct DecodeTraits {
   static constexpr int kHeadSize = size;
   static constexpr bool kExact = is_exact;
   static constexpr bool kIsBfloat = format == DecodeFormat::kBfloat16;
+  static constexpr bool kIsFloat = format == DecodeFormat::kFloat;
   static constexpr bool kIsCoded = format == DecodeFormat::kInt8 || format == DecodeFormat::kE4M3;
-  static constexpr int kBytes = kIsCoded ? 1 : 2;
+  static constexpr int kBytes = kIsCoded ? 1 : kIsFloat ? 4 : 2;
   static constexpr int kWarps = DecodeWarps(format, size, is_exact);
   static constexpr int kThreads = (kWarps + 1) * kWarp;
   static constexpr PageLayout Layout() { return {kBytes, size, 1}; }
   static constexpr int kSteps = size / 16;
   static constexpr int kParts = DecodeParts(format, is_exact);
+  static constexpr int kSharedPartBytes = SharedPartBytes(format, is_exact);
 };
 
 template <class Traits>
@@ -29,12 +32,11 @@ __device__ uint32_t PackPair(float a, float b) {
 // What a pair lacks of two floats, which become that.
 template <class Traits>
 __device__ void TakePair(uint32_t pair, float& a, float& b) {
-  const auto low = static_cast<uint16_t>(pair);
-  const auto high = static_cast<uint16_t>(pair >> 16);
   if constexpr (Traits::kIsBfloat) {
-    a -= DecodeFloat<Bfloat16Format>(low), b -= DecodeFloat<Bfloat16Format>(high);
+    a -= __uint_as_float(pair << 16), b -= __uint_as_float(pair & 0xFFFF0000);
   } else {
-    a -= DecodeFloat<Float16Format>(low), b -= DecodeFloat<Float16Format>(high);
+    a -= HalfToFloat(static_cast<uint16_t>(pair));
+    b -= HalfToFloat(static_cast<uint16_t>(pair >> 16));
   }
 }
 
@@ -42,14 +44,16 @@ __device__ void TakePair(uint32_t pair, float& a, float& b) {
 template <class Traits>
 struct QueryFragments {
   static constexpr int kHeld = Traits::kParts > 1 ? 2 : 1;
-  uint32_t parts[kHeld][Traits::kSteps][2];
-  uint32_t third;    // in shared memory: of this lane, [steps] of 32 lanes
+  uint32_t parts[kHeld][Traits::kSteps][2];  // of float rows nothing
+  uint32_t shared;   // what lies in shared memory: of this lane, [steps] of 32 lanes
   float factors[2];  // what products of heads 2t and 2t + 1 lack
 
   // Of row `row` of [T, Hq]; zeros where it is negative.
   __device__ void Load(const PagedAttention& p, int row) {
     factors[0] = factors[1] = 1;
-    if constexpr (Traits::kExact) {
+    if constexpr (Traits::kIsFloat) {
+      KeepFloats(static_cast<const float*>(p.query), row);
+    } else if constexpr (Traits::kExact) {
       LoadFloats(static_cast<const float*>(p.query), row);
     } else {
       LoadWords(static_cast<const uint16_t*>(p.query), row);
@@ -59,7 +63,9 @@ struct QueryFragments {
     }
   }
 
-  __device__ uint32_t ThirdAt(int step) const { return third + step * kWarp * kThirdPartBytes; }
+  __device__ uint32_t SharedAt(int step) const {
+    return shared + step * kWarp * Traits::kSharedPartBytes;
+  }
 
  private:
   static __device__ int FirstOf(int row) {
@@ -110,17 +116,23 @@ struct QueryFragments {
       }
     }
   }
+  static __device__ float4 FloatsOf(const float* query, int row, int step) {
+    if (row < 0) return {};
+    return *reinterpret_cast<const float4*>(query + FirstOf(row) + ChannelOf(step));
+  }
+  __device__ void KeepFloats(const float* query, int row) {
+#pragma unroll 4
+    for (int s = 0; s < Traits::kSteps; ++s) {
+      ptx::StoreShared(SharedAt(s), FloatsOf(query, row, s));
+    }
+  }
   __device__ void LoadFloats(const float* query, int row) {
-    const float* from = query + FirstOf(row);
-    const auto load = [&](int step) {
-      return row < 0 ? float4{} : *reinterpret_cast<const float4*>(from + ChannelOf(step));
-    };
     float scale = 1;
     if constexpr (!Traits::kIsBfloat) {
       float largest = 0;
 #pragma unroll 1
       for (int s = 0; s < Traits::kSteps; ++s) {
-        const float4 x = load(s);
+        const float4 x = FloatsOf(query, row, s);
         largest =
             fmaxf(largest, fmaxf(fmaxf(fabsf(x.x), fabsf(x.y)), fmaxf(fabsf(x.z), fabsf(x.w))));
       }
@@ -128,7 +140,7 @@ struct QueryFragments {
     }
 #pragma unroll
     for (int s = 0; s < Traits::kSteps; ++s) {
-      const float4 x = load(s);
+      const float4 x = FloatsOf(query, row, s);
       Split(x.x * scale, x.y * scale, s, 0);
       Split(x.z * scale, x.w * scale, s, 1);
     }
@@ -139,7 +151,7 @@ struct QueryFragments {
     parts[kHeld - 1][step][pair] = PackPair<Traits>(a, b);
     if constexpr (Traits::kParts > 2) {
       TakePair<Traits>(parts[1][step][pair], a, b);
-      ptx::StoreShared(ThirdAt(step) + 4 * pair, PackPair<Traits>(a, b));
+      ptx::StoreShared(SharedAt(step) + 4 * pair, PackPair<Traits>(a, b));
     }
   }
 };

@@ -164,7 +164,7 @@ struct ClusterRow {
       const float sink = SinkOf(p, head);
       const float larger = fmaxf(reference, sink);
       if (larger > -INFINITY) {
-        factor = reference == -INFINITY ? 0 : expf(reference - larger);
+        factor = reference == -INFINITY ? sum : expf(reference - larger);
         sum = sum * factor + expf(sink - larger);
         reference = larger;
       }
@@ -179,7 +179,9 @@ struct ClusterRow {
 #pragma unroll
     for (int i = 0; i < kFours; ++i) {
       const int four = LaneId() + kWarp * i;
-      if (Has(four)) Store(p, int64_t{first_row + head} * kAll + four, Times(o[i], factor));
+      if (!Has(four)) continue;
+      const float4 result = ResultsOf(p.batch.rules, Times(o[i], factor));
+      Store(p, int64_t{first_row + head} * kAll + four, result);
     }
   }
 
@@ -187,6 +189,9 @@ struct ClusterRow {
   __device__ static float4 Times(float4 v, float factor) {
     if (factor == 0) return {};  // a value may be infinite
     return {v.x * factor, v.y * factor, v.z * factor, v.w * factor};
+  }
+  __device__ static float4 ResultsOf(const AttentionRules& rules, float4 v) {
+    return {rules.ResultOf(v.x), rules.ResultOf(v.y), rules.ResultOf(v.z), rules.ResultOf(v.w)};
   }
   __device__ static void Store(const PagedAttention& p, int64_t four, float4 v) {
     switch (p.output_type) {

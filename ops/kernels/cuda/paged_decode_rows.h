@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decode over rows of 16-bit numbers or of codes of a byte: a warp computes one KV head of a page with all its query heads. Device code: for
+// Decode over rows of floats, of 16-bit numbers or of codes of a byte: a warp computes one KV head of a page with all its query heads. Device code: for
 // .cu files.
 #pragma once
 
@@ -56,18 +56,7 @@ __device__ void AttendPage(const QueryFragments<Traits>& query, const StagedPage
   if (!mask.all()) HideKeys<Traits>(page, mask, scores, scales);
   float weights[2][2], weighed[2][2], keep[2];
   if (softmax.Weigh(scores, scales, weights, weighed, keep)) output.Scale(keep);
-  uint32_t pairs[2], rest[2] = {};
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    float* w = weighed[half];
-    const uint32_t pair = PackPair<Traits>(w[0], w[1]);
-    pairs[half] = ptx::Transpose(pair);
-    if constexpr (Traits::kExact) {
-      TakePair<Traits>(pair, w[0], w[1]);
-      rest[half] = ptx::Transpose(PackPair<Traits>(w[0], w[1]));
-    }
-  }
-  output.AddPage(page, pairs, rest);
+  output.AddPage(page, WeightFragments<Traits>::Of(weighed));
 }
 
 // What a warp of the CTA computes: one head of the pages of its phase.
@@ -86,8 +75,8 @@ __device__ void AttendPages(const PagedAttention& p, const DecodePlan& plan, con
     const int kv_head = piece.chunk * plan.heads + head;
     const int g = LaneId() / 4;
     QueryFragments<Traits> query;
-    query.third =
-        shared + plan.queries_at + (warp * Traits::kSteps * kWarp + LaneId()) * kThirdPartBytes;
+    query.shared = shared + plan.queries_at +
+                   (warp * Traits::kSteps * kWarp + LaneId()) * Traits::kSharedPartBytes;
     const int row = FirstRow(p.batch, piece.b) + kv_head * plan.group + g;
     query.Load(p, g < plan.group ? row : -1);
     for (float& factor : query.factors) factor *= factors.score * kLog2E;
@@ -196,7 +185,7 @@ Error LaunchDecodeFor(const PagedAttention& p, const DecodePlan& plan, int32_t* 
                       Stream stream) {
   switch (p.batch.head_size) {
     case 64:
-      if constexpr (format == DecodeFormat::kBfloat16 || format == DecodeFormat::kFloat16) {
+      if constexpr (DecodeTraits<format, 64, exact>::kBytes > 1) {
         return LaunchDecodeOf<DecodeTraits<format, 64, exact>>(p, plan, starts, stream);
       }
       return cudaErrorNotSupported;

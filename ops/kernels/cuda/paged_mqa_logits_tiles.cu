@@ -180,6 +180,7 @@ __global__ void __launch_bounds__((kConsumers + 1) * kGroup, 1)
     }
     ptx::FenceBarriers();
   }
+  ptx::LetNextKernelBegin();
   ptx::WaitForKernelBefore();
   CountTiles(call, groups, at.begins());  // and all see the barriers
   const int64_t tiles = at.begins()[groups];

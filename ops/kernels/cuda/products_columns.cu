@@ -4,7 +4,8 @@
 namespace pagefuse::cuda {
 namespace {
 
-constexpr int kMostRows = 8;
+// Behind them a tile of all rows costs less than reading the weights for 8 at a time.
+constexpr int kMostRows = 128;
 
 }  // namespace
 

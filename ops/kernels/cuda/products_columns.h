@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of up to 8 rows with weights [K, N]: the kernel and its launches. Device code alone.
+// Products of few rows with weights [K, N], 8 at a time: the kernel and its launches. Device code alone.
 #pragma once
 
 #include "pagefuse/ops/kernels/cuda/column_sums.h"
@@ -32,8 +32,10 @@ __global__ void __launch_bounds__(kColumnThreads, kRows == 1 ? 3 : 2)
             min(begin + call.part, call.k));
   ptx::LetNextKernelBegin();
   if (call.constant_weights) ptx::WaitForKernelBefore();
-  sums.Add(call.m, [&](int row, int64_t k) {
-    const float value = ToFloat(static_cast<const X*>(call.x)[row * call.k + k]);
+  const int row0 = static_cast<int>(blockIdx.y) * kRows, rows = min(call.m - row0, kRows);
+  const X* x = static_cast<const X*>(call.x) + row0 * call.k;
+  sums.Add(rows, [&](int row, int64_t k) {
+    const float value = ToFloat(x[row * call.k + k]);
     return sizeof(X) == sizeof(W) ? value : ToFloat(FromFloat<W>(value));
   });
   sums.Join();
@@ -41,12 +43,12 @@ __global__ void __launch_bounds__(kColumnThreads, kRows == 1 ? 3 : 2)
        at += call.parts * kColumnThreads) {
     const int row = at / sums.columns();
     const int64_t column = column0 + at % sums.columns();
-    if (row >= call.m || column >= call.n) continue;
+    if (row >= rows || column >= call.n) continue;
     if constexpr (kGated) {
-      call.epilogue.WriteGated<X>(row, column, sums.Total(0, at, call.parts),
+      call.epilogue.WriteGated<X>(row0 + row, column, sums.Total(0, at, call.parts),
                                   sums.Total(1, at, call.parts));
     } else {
-      call.epilogue.Write<X>(row, column, sums.Total(0, at, call.parts));
+      call.epilogue.Write<X>(row0 + row, column, sums.Total(0, at, call.parts));
     }
   }
   ptx::WaitForCluster();
@@ -67,7 +69,8 @@ Error LaunchColumnsOf(const ProductParams& params, Stream stream) {
                          .weight = params.weight.data,
                          .up = params.up.data,
                          .epilogue = Epilogue::Of(params)};
-  const LaunchShape shape{.grid = static_cast<unsigned>(plan.tiles * plan.parts),
+  const LaunchShape shape{.grid = {static_cast<unsigned>(plan.tiles * plan.parts),
+                                   static_cast<unsigned>(CeilDiv(params.m, kRows))},
                           .block = kColumnThreads,
                           .shared_bytes = Sums::SharedBytes(plan)};
   return LaunchClusters(ColumnsKernel<X, W, kGated, kRows, kWhole>, shape, plan.parts, stream,

@@ -5,19 +5,18 @@
 namespace pagefuse::cuda {
 namespace {
 
-// Short rows are for registers, a longer one has more warps; the longest only where all run at once. Much of W is for
-// blocks that stay.
+// Short rows are for registers, longer ones only where all blocks run at once. Much of W is for blocks that stay.
 template <typename X, bool kGated>
 Error LaunchOf(const ProductParams& params, Stream stream) {
+  using Short = ShortRows<kGated>;
+  using Long = LongRows<kGated>;
   const int64_t pieces = params.k / kOwnElements;
   if (!HasLargeWeights(params)) {
-    if (pieces <= kMostRowPieces<5, 1>) return LaunchShortRow<X, kGated, 5, 1>(params, stream);
-    if (pieces <= kMostRowPieces<5, 2>) return LaunchShortRow<X, kGated, 5, 2>(params, stream);
-    const int64_t columns =
-        int64_t{Multiprocessors()} * kShortRowBlocks * kShortRowColumns<kGated, 4>;
-    const int64_t rows = params.n * StackOf(params).products();
-    if (pieces <= kMostRowPieces<7, 4> && rows <= columns) {
-      return LaunchShortRow<X, kGated, 7, 4>(params, stream);
+    if (pieces <= Short::kMostPieces) return LaunchShortRow<X, kGated, Short>(params, stream);
+    const int64_t rows = params.n * StackOf(params).products() * (kGated ? 2 : 1);
+    const int64_t at_once = int64_t{Multiprocessors()} * Long::kResidents * Long::kRows;
+    if (pieces <= Long::kMostPieces && rows <= at_once) {
+      return LaunchShortRow<X, kGated, Long>(params, stream);
     }
   }
   return LaunchSmall<X, kGated, RowSums>(params, stream);

@@ -64,15 +64,12 @@ int CountClusters(int parts, int most_shared) {
 
 // The same, asked for once; a guess where the device does not tell.
 int64_t MostClusters(int parts, int most_shared) {
-  constexpr int kDevices = 64;
-  // A race writes the same twice.
-  static std::array<std::array<int, kMostSmallParts + 1>, kDevices> known = {};
-  int device = 0;
-  if (cudaGetDevice(&device) != cudaSuccess || device >= kDevices) return 1;
-  int& clusters = known[static_cast<size_t>(device)][static_cast<size_t>(parts)];
-  if (clusters == 0) clusters = CountClusters(parts, most_shared);
-  if (clusters == 0) clusters = std::max(Multiprocessors() / 16 * 16 / parts, 1);
-  return clusters;
+  static std::array<DeviceNumber, kMostSmallParts + 1> known;
+  const auto count = [&](int) {
+    const int clusters = CountClusters(parts, most_shared);
+    return clusters != 0 ? clusters : std::max(Multiprocessors() / 16 * 16 / parts, 1);
+  };
+  return known[static_cast<size_t>(parts)].Get(1, count);
 }
 
 struct Planner {

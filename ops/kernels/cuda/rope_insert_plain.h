@@ -14,6 +14,8 @@ namespace pagefuse::cuda {
 
 inline constexpr int kLaneFours = 2;
 inline constexpr int kLongestPlainRow = kLaneFours * 4 * kWarp;
+inline constexpr int kSpreadWarps =
+    1;  // of a block where there are no more rows than multiprocessors
 
 // RopeCacheInsert in few words.
 struct PlainRopeInsert {
@@ -48,19 +50,35 @@ __device__ FourFloats ToFloats(const Four<T>& four) {
   return floats;
 }
 
-template <typename T>
-__device__ FourFloats LoadFourOf(const void* from, int64_t at) {
-  const auto four = *reinterpret_cast<const Four<T>*>(static_cast<const T*>(from) + at);
-  FourFloats floats;
+// Elements [at, at + 4) of float, float16 or bfloat16 as they are in memory, on their way.
+class RawFour {
+ public:
+  __device__ void Load(DataType type, const void* from, int64_t at) {
+    const auto* bytes = static_cast<const uint8_t*>(from);
+    if (type == DataType::kFloat) {
+      words_ = *reinterpret_cast<const uint4*>(bytes + 4 * at);
+    } else {
+      const uint2 words = *reinterpret_cast<const uint2*>(bytes + 2 * at);
+      words_.x = words.x, words_.y = words.y;
+    }
+  }
+  __device__ FourFloats Floats(DataType type) const {
+    if (type == DataType::kFloat) return *reinterpret_cast<const FourFloats*>(&words_);
+    return type == DataType::kBfloat16 ? FloatsOf<Bfloat>() : FloatsOf<Half>();
+  }
+
+ private:
+  template <typename T>
+  __device__ FourFloats FloatsOf() const {
+    const auto& four = *reinterpret_cast<const Four<T>*>(&words_);
+    FourFloats floats;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) floats.at[i] = ToFloat(four.at[i]);
-  return floats;
-}
-// Elements [at, at + 4) of float, float16 or bfloat16.
-__device__ inline FourFloats LoadFour(DataType type, const void* from, int64_t at) {
-  if (type == DataType::kFloat) return LoadFourOf<float>(from, at);
-  return type == DataType::kBfloat16 ? LoadFourOf<Bfloat>(from, at) : LoadFourOf<Half>(from, at);
-}
+    for (int i = 0; i < 4; ++i) floats.at[i] = ToFloat(four.at[i]);
+    return floats;
+  }
+
+  uint4 words_ = {};
+};
 
 // EncodeFloat of small_float.h by the device's own rounding, which has other NaN.
 template <typename T, typename F>
@@ -87,8 +105,8 @@ __device__ inline void StoreFour(DataType type, const FourFloats& x, uint8_t* ro
 }
 
 // NormRow of rows/rope_row.h.
-__device__ inline void NormFours(FourFloats (&x)[kLaneFours],
-                                 const FourFloats (&weights)[kLaneFours], int size, float epsilon) {
+__device__ inline void NormFours(FourFloats (&x)[kLaneFours], const RawFour (&weights)[kLaneFours],
+                                 DataType weight_type, int size, float epsilon) {
   double sum = 0;
 #pragma unroll
   for (int k = 0; k < kLaneFours; ++k) {
@@ -102,9 +120,10 @@ __device__ inline void NormFours(FourFloats (&x)[kLaneFours],
   const float inverse = __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(mean, epsilon)));
 #pragma unroll
   for (int k = 0; k < kLaneFours; ++k) {
+    const FourFloats weight = weights[k].Floats(weight_type);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      x[k].at[i] = __fmul_rn(__fmul_rn(x[k].at[i], inverse), weights[k].at[i]);
+      x[k].at[i] = __fmul_rn(__fmul_rn(x[k].at[i], inverse), weight.at[i]);
     }
   }
 }
@@ -150,52 +169,55 @@ __global__ void __launch_bounds__(8 * kWarp)
       if (has_row && at(k) < rows.size) f(k);
     }
   };
-  FourFloats weights[kLaneFours] = {};
-  if (norms) for_own([&](int k) { weights[k] = LoadFour(p.weight_type, rows.norm, at(k)); });
+  RawFour weights[kLaneFours];
+  if (norms) for_own([&](int k) { weights[k].Load(p.weight_type, rows.norm, at(k)); });
+  const int64_t token = blockIdx.x;
+  const T* from = static_cast<const T*>(rows.source) + (token * rows.heads + head) * rows.size;
+  uint8_t* to = rows.to + head * rows.head;
   if (p.constant_weights) ptx::WaitForKernelBefore();
 
-  const int64_t token = blockIdx.x;
-  const TokenSlot slot(p.slots, token, p.num_slots);
-  const int64_t position =
-      p.positions == nullptr ? token : FetchIndex(p.positions, p.positions_int64, token);
-  const int64_t first = (token * rows.heads + head) * rows.size;
+  // Without positions what is loaded for one is not looked at.
+  const bool has_position = p.positions != nullptr;
+  const IndexAhead given(has_position ? p.positions : p.slots.slots,
+                         has_position ? p.positions_int64 : p.slots.is_int64, token);
   Four<T> source[kLaneFours] = {};
-  for_own([&](int k) {
-    source[k] =
-        *reinterpret_cast<const Four<T>*>(static_cast<const T*>(rows.source) + first + at(k));
-  });
-  FourFloats cos[kLaneFours] = {}, sin[kLaneFours] = {};
+  for_own([&](int k) { source[k] = *reinterpret_cast<const Four<T>*>(from + at(k)); });
+  const TokenSlot slot(p.slots, token, p.num_slots);
+  const int64_t position = has_position ? given.Get() : token;
+  RawFour cos[kLaneFours], sin[kLaneFours];
   const bool turns = !is_value && position >= 0 && position < p.table_rows;  // the host checked
   if (turns) {
     for_own([&](int k) {
       const FourOfPairs four(p, at(k));
       if (!four.rotates) return;
-      cos[k] = LoadFour(p.table_type, p.cos, position * p.pairs + four.pair);
-      sin[k] = LoadFour(p.table_type, p.sin, position * p.pairs + four.pair);
+      cos[k].Load(p.table_type, p.cos, position * p.pairs + four.pair);
+      sin[k].Load(p.table_type, p.sin, position * p.pairs + four.pair);
     });
   }
   if (!has_row) return;
   FourFloats x[kLaneFours];
 #pragma unroll
   for (int k = 0; k < kLaneFours; ++k) x[k] = ToFloats(source[k]);
-  if (norms) NormFours(x, weights, rows.size, p.epsilon);
+  if (norms) NormFours(x, weights, p.weight_type, rows.size, p.epsilon);
   if (turns) {
     FourFloats* shared = reinterpret_cast<FourFloats*>(FloatsOfWarp(rows.size));
     for_own([&](int k) { shared[at(k) / 4] = x[k]; });
     __syncwarp();
     for_own([&](int k) {
       const FourOfPairs four(p, at(k));
-      if (four.rotates) RotateFour(shared[four.other / 4], cos[k], sin[k], four.first, x[k]);
+      if (!four.rotates) return;
+      RotateFour(shared[four.other / 4], cos[k].Floats(p.table_type), sin[k].Floats(p.table_type),
+                 four.first, x[k]);
     });
   }
   int64_t block = token, in_block = 0;
   if (!is_query) {
-    const int64_t to = slot.ToWrite();
-    if (to < 0) return;
-    block = p.block_size.Quotient(static_cast<uint32_t>(to));
-    in_block = to - block * p.block_size.size;
+    const int64_t place = slot.ToWrite();
+    if (place < 0) return;
+    block = p.block_size.Quotient(static_cast<uint32_t>(place));
+    in_block = place - block * p.block_size.size;
   }
-  uint8_t* to = rows.to + block * rows.block + in_block * rows.row + head * rows.head;
+  to += block * rows.block + in_block * rows.row;
   if (is_value && p.type == p.cache_type) {  // as it is
     for_own([&](int k) { reinterpret_cast<Four<T>*>(to)[at(k) / 4] = source[k]; });
     return;
@@ -266,7 +288,8 @@ Error LaunchPlainInsert(const RopeCacheInsert& p, Stream stream) {
       .positions_int64 = p.positions_int64,
       .constant_weights = p.constant_weights};
   const int rows = p.heads + p.key.heads + p.value.heads;
-  const LaunchShape shape = InsertGridFor(p.tokens, rows, p.size);
+  const int warps = p.tokens * rows <= Multiprocessors() ? kSpreadWarps : kMostInsertWarps;
+  const LaunchShape shape = InsertGridFor(p.tokens, rows, p.size, warps);
   return Launch(PlainRopeInsertKernel<T>, shape, stream, call);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Teams of threads that share a row: blocks of (lanes, teams) threads, where lanes are 1, or 32 to 1024, a power of
-// two. Device code, and the choice of a team on the host.
+// two where nothing else is said. Device code, and the choice of a team on the host.
 #pragma once
 
 #include <algorithm>
@@ -18,6 +18,11 @@ inline int LanesFor(int64_t n) {
   int lanes = 32;
   while (lanes < kMostLanes && lanes * 2 < n) lanes *= 2;
   return lanes;
+}
+
+// Threads for rows of n pieces of which each has at most `kept`: whole warps, not only a power of two of them.
+inline int LanesThatKeep(int64_t n, int kept) {
+  return static_cast<int>(CeilDiv(n, 32 * kept)) * 32;
 }
 
 inline LaunchShape TeamShape(int64_t rows, int lanes) {
@@ -58,6 +63,34 @@ template <typename T>
 __device__ T SumOverTeam(T value, int turn = 0) {
   return OverTeam(
       value, [](T a, T b) { return a + b; }, turn);
+}
+
+// SumOverTeam of a team of any number of whole warps, at most four of which meet by one load.
+__device__ inline float SumOverWarps(float value, int turn) {
+  constexpr int kWarp = 32, kFew = 4;
+  const auto over_lanes = [&] {
+#pragma unroll
+    for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+      value += __shfl_xor_sync(0xFFFFFFFFu, value, distance);
+    }
+  };
+  over_lanes();
+  const int warps = static_cast<int>(blockDim.x) / kWarp;
+  if (warps == 1) return value;
+  __shared__ float4 parts[2][kMostLanes / kWarp / kFew];
+  const int fours = (warps + kFew - 1) / kFew;
+  float4* own = parts[turn] + static_cast<int>(threadIdx.y) * fours;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  float* sums = reinterpret_cast<float*>(own);
+  if (lane == 0) sums[static_cast<int>(threadIdx.x) / kWarp] = value;
+  __syncthreads();
+  if (warps <= kFew) {
+    const float4 all = *own;
+    return all.x + all.y + ((warps > 2 ? all.z : 0.0f) + (warps > 3 ? all.w : 0.0f));
+  }
+  value = lane < warps ? sums[lane] : 0.0f;
+  over_lanes();
+  return value;
 }
 
 #endif  // __CUDACC__

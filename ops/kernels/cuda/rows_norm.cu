@@ -8,9 +8,10 @@
 namespace pagefuse::cuda {
 namespace {
 
-// Pieces that a thread keeps in registers: of a row as many as it has of one of up to 16384 elements, of its scale half of
-// that; those behind are read again.
-constexpr int kKept = 4, kKeptScales = 2;
+// Rows of up to kMostKept pieces lie in the registers of teams whose lanes have up to kKept of them each, and of the scale:
+// few warps have little to tell one another. Of longer ones lanes keep these, and read again those behind.
+constexpr int kKept = 3, kKeptLanes = 512, kMostKept = kKept * kKeptLanes;
+constexpr int kKeptOfLong = 4, kKeptScalesOfLong = 2;
 
 template <int kVector>
 __device__ void AddTo(Vector<float, kVector>& sum, const Vector<float, kVector>& more) {
@@ -19,12 +20,14 @@ __device__ void AddTo(Vector<float, kVector>& sum, const Vector<float, kVector>&
 }
 
 // A row in pieces of kVector elements, of which each lane has every blockDim.x-th.
-template <typename T, typename S, int kVector>
+template <typename T, int kVector, bool kIsLong>
 struct NormRow {
+  static constexpr int kHeld = kIsLong ? kKeptOfLong : kKept;
+  static constexpr int kHeldScales = kIsLong ? kKeptScalesOfLong : kKept;
   using Floats = Vector<float, kVector>;
   const NormParams& p;
   int64_t row, pieces;
-  Floats kept[kKept], scales[kKeptScales];
+  Floats kept[kHeld], scales[kHeldScales];
 
   // What is normalised.
   __device__ Floats Read(int64_t piece) const {
@@ -41,17 +44,19 @@ struct NormRow {
   __device__ void ForEachKept(const F& f) const {
     int64_t piece = threadIdx.x;
 #pragma unroll
-    for (int k = 0; k < kKept; ++k, piece += blockDim.x) {
+    for (int k = 0; k < kHeld; ++k, piece += blockDim.x) {
       if (piece < pieces) f(k, piece);
     }
   }
   // g(piece) for those behind.
   template <typename G>
   __device__ void ForEachBehind(const G& g) const {
+    if constexpr (kIsLong) {
 #pragma unroll 1
-    for (int64_t piece = threadIdx.x + int64_t{kKept} * blockDim.x; piece < pieces;
-         piece += blockDim.x) {
-      g(piece);
+      for (int64_t piece = threadIdx.x + int64_t{kHeld} * blockDim.x; piece < pieces;
+           piece += blockDim.x) {
+        g(piece);
+      }
     }
   }
   // f(piece, its floats) for each of this lane's.
@@ -63,7 +68,7 @@ struct NormRow {
 
   __device__ void LoadScales() {
     ForEachKept([&](int k, int64_t piece) {
-      if (k < kKeptScales) scales[k] = Scale(piece);
+      if (k < kHeldScales) scales[k] = Scale(piece);
     });
   }
 
@@ -75,8 +80,8 @@ struct NormRow {
   }
 
   __device__ Floats Scale(int64_t piece) const {
-    if (!p.one_scale) return LoadFloats<S, kVector>(p.scale, piece);
-    const float one = ToFloat(*static_cast<const S*>(p.scale));
+    if (!p.one_scale) return LoadFloats<T, kVector>(p.scale, piece);
+    const float one = ToFloat(*static_cast<const T*>(p.scale));
     Floats scale;
 #pragma unroll
     for (int i = 0; i < kVector; ++i) scale.at[i] = one;
@@ -107,31 +112,31 @@ struct NormRow {
       for (int i = 0; i < kVector; ++i) {
         y.at[i] = (x.at[i] - pivot - mean) * inverse * scale.at[i];
       }
-      if (p.shift != nullptr) AddTo(y, LoadFloats<S, kVector>(p.shift, piece));
-      StoreFloats<S, kVector>(y, p.y, row * pieces + piece);
+      if (p.shift != nullptr) AddTo(y, LoadFloats<T, kVector>(p.shift, piece));
+      StoreFloats<T, kVector>(y, p.y, row * pieces + piece);
     };
     ForEachKept([&](int k, int64_t piece) {
-      write(piece, kept[k], k < kKeptScales ? scales[k] : Scale(piece));
+      write(piece, kept[k], k < kHeldScales ? scales[k] : Scale(piece));
     });
     ForEachBehind([&](int64_t piece) { write(piece, Read(piece), Scale(piece)); });
   }
 };
 
-template <typename T, typename S, int kVector>
-__global__ void __launch_bounds__(kMostLanes, 1) NormKernel(const __grid_constant__ NormParams p) {
+template <typename T, int kVector, bool kIsLong>
+__global__ void __launch_bounds__(kIsLong ? kMostLanes : kKeptLanes, 1)
+    NormKernel(const __grid_constant__ NormParams p, float over_n) {
   ptx::LetNextKernelBegin();
   if (!p.constant_weights) ptx::WaitForKernelBefore();
   // A team behind the last row has no pieces.
   const bool has_row = TeamRow() < p.rows;
-  NormRow<T, S, kVector> row{p, TeamRow(), has_row ? p.n / kVector : 0, {}, {}};
+  NormRow<T, kVector, kIsLong> row{p, TeamRow(), has_row ? p.n / kVector : 0, {}, {}};
   row.LoadScales();
   if (p.constant_weights) ptx::WaitForKernelBefore();
   row.Keep();
-  const auto n = static_cast<float>(p.n);
   const float pivot = row.Pivot();
-  const float mean = p.centred ? SumOverTeam(row.Moment(pivot, 0.0f, false)) / n : 0.0f;
-  const float square = SumOverTeam(row.Moment(pivot, mean, true), 1) / n;
-  const float inverse = 1.0f / sqrtf(square + p.epsilon);
+  const float mean = p.centred ? SumOverWarps(row.Moment(pivot, 0.0f, false), 0) * over_n : 0.0f;
+  const float square = SumOverWarps(row.Moment(pivot, mean, true), 1) * over_n;
+  const float inverse = rsqrtf(square + p.epsilon);
   if (!has_row) return;
   row.Write(pivot, mean, inverse);
   if (threadIdx.x != 0) return;
@@ -151,20 +156,23 @@ bool SuitsVectors(const NormParams& params) {
   return true;
 }
 
+template <typename T, int kVector>
+Error LaunchRows(const NormParams& p, Stream stream) {
+  const int64_t pieces = p.n / kVector;
+  const bool is_long = pieces > kMostKept;
+  const int lanes = is_long ? LanesFor(pieces) : LanesThatKeep(pieces, kKept);
+  const auto kernel = is_long ? NormKernel<T, kVector, true> : NormKernel<T, kVector, false>;
+  return Launch(kernel, TeamShape(p.rows, lanes), stream, p, 1.0f / static_cast<float>(p.n));
+}
+
 }  // namespace
 
 Error LaunchNorm(const NormParams& params, Stream stream) {
   if (params.rows == 0 || params.n == 0) return 0;
+  if (params.scale_type != params.type) return kTooLarge;
   return ForFloatType(params.type, [&]<typename T>() -> Error {
-    const auto launch = [&]<typename S>() -> Error {
-      const bool vectors = SuitsVectors(params);
-      const int lanes = LanesFor(vectors ? params.n / 4 : params.n);
-      const LaunchShape shape = TeamShape(params.rows, lanes);
-      return vectors ? Launch(NormKernel<T, S, 4>, shape, stream, params)
-                     : Launch(NormKernel<T, S, 1>, shape, stream, params);
-    };
-    if (params.scale_type == params.type) return launch.template operator()<T>();
-    return kTooLarge;
+    return SuitsVectors(params) ? LaunchRows<T, 4>(params, stream)
+                                : LaunchRows<T, 1>(params, stream);
   });
 }
 

@@ -135,8 +135,7 @@ __device__ void KeepTopK(const RowPart& part, uint32_t k, uint32_t largest, Kept
                          RowTeam& team) {
   if (k >= part.count) return;
   KeyRange range = {kept.least_key, largest};
-  NarrowToGoal(
-      part, [](uint32_t) -> uint64_t { return 1; }, k, range, team);
+  NarrowToGoal(part, One{}, k, range, team);
   kept.least_key = range.least;
 }
 
@@ -169,15 +168,24 @@ __device__ void KeepTopP(const RowPart& part, double share, uint32_t largest, Ke
       OverCluster(last, team, [](uint64_t a, uint64_t b) { return min(a, b); }));
 }
 
-// Where few may come, makes them the row, in the first block. `best` is this thread's. False in blocks that have nothing left.
-__device__ bool KeepFew(uint32_t k, uint32_t best, uint32_t largest, const Kept& kept,
-                        RowPart& part, RowTeam& team) {
-  KeyRange range = {kept.least_key, largest};
-  // Of the best of each thread, the k-th is no more than that of all.
+// The k-th best of all is no less than that of the bests of the threads: about where that is, none of them too low.
+__device__ void KeepNearTopK(uint32_t k, uint32_t best, uint32_t largest, Kept& kept,
+                             RowTeam& team) {
+  constexpr uint64_t kMostMore = kMostListed / 8;  // bests than k
   const auto for_best = [&](const auto& f) { f(best); };
-  const auto one = [](uint32_t) -> uint64_t { return 1; };
-  if (k > 0) Narrow(for_best, one, k, range, team);
-  const uint32_t count = Collect(part, range.least, team);
+  KeyRange range = {kept.least_key, largest};
+  do {
+    Narrow(for_best, One{}, k, range, team);
+    k = static_cast<uint32_t>(team.space.left);
+  } while (range.least != range.most && team.space.inside > k + kMostMore);
+  kept.least_key = range.least;
+}
+
+// Where few may come, makes them the row, in the first block. `best` is this thread's. False in blocks that have nothing left.
+__device__ bool KeepFew(uint32_t k, uint32_t best, uint32_t largest, Kept& kept, RowPart& part,
+                        RowTeam& team) {
+  if (k > 0) KeepNearTopK(k, best, largest, kept, team);
+  const uint32_t count = Collect(part, kept.least_key, best, team);
   if (count > kMostListed) return true;
   if (team.place.block != 0) return false;
   team.place.blocks = 1;

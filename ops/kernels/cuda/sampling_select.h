@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "pagefuse/ops/kernels/cuda/sampling_row.h"
 #include "pagefuse/ops/kernels/cuda/sampling_sums.h"
@@ -17,6 +18,11 @@ struct KeyRange {
   __device__ int Shift() const {
     return max(32 - __clz(static_cast<int>(most - least)) - kKeyDigitBits, 0);
   }
+};
+
+// The value of elements that are counted.
+struct One {
+  __device__ uint64_t operator()(uint32_t) const { return 1; }
 };
 
 // Adds without 64-bit atomics, which shared memory does not have.
@@ -44,7 +50,13 @@ __device__ void Narrow(const ForKeys& for_keys, const Value& value, uint64_t goa
   const int shift = range.Shift();
   for_keys([&](uint32_t key) {
     if (key < range.least || key > range.most) return;
-    AddToDigit(value(key), (key - range.least) >> shift, space);
+    const uint32_t digit = (key - range.least) >> shift;
+    if constexpr (std::is_same_v<Value, One>) {
+      atomicAdd(&space.low[digit],
+                1u);  // of a warp's equal digits at a time: nothing asks what there was
+    } else {
+      AddToDigit(value(key), digit, space);
+    }
   });
   __syncthreads();
   const int digit = kKeyDigits - 1 - static_cast<int>(threadIdx.x);
@@ -81,11 +93,35 @@ __device__ void NarrowToGoal(const RowPart& part, const Value& value, uint64_t g
   } while (range.least != range.most && goal != team.space.inside);
 }
 
+// f(key, index) of all elements of the threads of a warp of which `sought` says so, and of some others. All its lanes come; each thread has
+// those that ForElements gives it.
+template <class F>
+__device__ void ForElementsOf(const RowPart& part, bool sought, const F& f) {
+  constexpr int kFewThreads =
+      8;  // whose pieces, which lie far from each other, the lanes read at a time
+  unsigned lanes = __ballot_sync(kAllLanes, sought);
+  if (lanes == 0) return;
+  if (part.keys != nullptr || __popc(lanes) > kFewThreads) return ForElements(part, f);
+  for (; lanes != 0; lanes &= lanes - 1) {
+    const auto lane = static_cast<uint32_t>(__ffs(static_cast<int>(lanes)) - 1);
+    const uint32_t thread = threadIdx.x / kWarp * kWarp + lane;
+    for (uint32_t piece = part.begin + thread + LaneId() * kRowThreads; piece < part.end;
+         piece += kWarp * kRowThreads) {
+      const uint32_t index = part.IndexOf(piece);
+#pragma unroll 1
+      for (uint32_t j = 0; j < 4; ++j) {
+        if (index + j < part.count) f(KeyOfLogit(part.from[index + j]), index + j);
+      }
+    }
+  }
+}
+
 // Puts elements of key `least` or more into `listed` of the first block, in any order; returns how many there are. More than
-// kMostListed do not come there.
-__device__ inline uint32_t Collect(const RowPart& part, uint32_t least, RowTeam& team) {
+// kMostListed do not come there. `best` is the largest key of this thread's elements.
+__device__ inline uint32_t Collect(const RowPart& part, uint32_t least, uint32_t best,
+                                   RowTeam& team) {
   RowSpace& space = team.space;
-  ForElements(part, [&](uint32_t key, uint32_t index) {
+  ForElementsOf(part, best >= least, [&](uint32_t key, uint32_t index) {
     if (key < least) return;
     const uint32_t at = atomicAdd(&space.taken, 1u);
     if (at < kMostListed) space.listed[at] = {~index, key};

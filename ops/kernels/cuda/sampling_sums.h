@@ -119,7 +119,7 @@ __device__ uint64_t SumInOrder(const RowPart& part, const Value& value, RowTeam&
              value(keys[0].w, index + 3);
     }
     own += sum;
-    sum = SumOfLanes(sum);
+    if (begin < end) sum = SumOfLanes(sum);
     if (LaneId() == 0) team.space.sums[s] = sum;
   }
   return SumOfCluster(own, team);

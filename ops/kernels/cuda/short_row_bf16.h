@@ -1,134 +1,126 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of one row with bfloat16 weights in rows that registers hold all at once. Device code alone.
 //
-// A warp, or some of them, makes one sum and ends. Where weights are constant, a lane asks for all of its own before the
-// kernel waits for the one in front of it. Blocks are small, so that they find room beside those of that one. So small
-// products behind each other overlap.
+// A block makes the sums of a few rows of W, of which each lane has the same few pieces: so it reads those of x once for all
+// of them, into registers. Where weights are constant, a lane asks for all of its own before the kernel waits for the one in
+// front of it. Blocks are small, so that they find room beside those of that one. So small products behind each other overlap.
 #pragma once
+
+#include <bit>
 
 #include "pagefuse/ops/kernels/cuda/row_bf16.h"
 #include "pagefuse/ops/kernels/cuda/small_x_bf16.h"
 
 namespace pagefuse::cuda {
 
-inline constexpr int kShortRowWarps = 8;   // of a block
-inline constexpr int kShortRowBlocks = 5;  // of a multiprocessor, at least
-
-// kLoads pieces a lane, kSplit warps a row of W.
-template <int kLoads, int kSplit>
-inline constexpr int kMostRowPieces = kLoads* kSplit * 32;
-
-// Columns of a block. The two rows of a gated one belong to different warps.
-template <bool kGated, int kSplit>
-inline constexpr int kShortRowColumns = kShortRowWarps / kSplit / (kGated ? 2 : 1);
-
-// x as bfloat16 in shared memory, with zeros behind it. It is copied there past the registers, which are full of
-// weights, through the first cache, which has it for all blocks of a multiprocessor; floats are rounded where they
-// lie then.
-template <typename X, int kMostPieces>
-class RoundedRow {
-  static constexpr int kWords = XPiece<X>::kWords;
-
- public:
-  static constexpr int kShared = kMostPieces * kWords;
-
-  __device__ RoundedRow(const void* x, int pieces, uint4* shared) : shared_(shared) {
-    const auto* from = static_cast<const uint4*>(x);
-    ForOwnPieces([&](int i) {
-      const bool there = i < pieces;
-#pragma unroll
-      for (int word = kWords * i; word < kWords * (i + 1); ++word) {
-        ptx::CopyAsync16Cached(shared + word, from + (there ? word : 0), there ? 16 : 0);
-      }
-    });
-    ptx::CommitCopies();
-    ptx::WaitForCopies<0>();
-    if constexpr (kWords == 2) {
-      // What this thread copied itself.
-      ForOwnPieces([&](int i) {
-        XPiece<X> piece;
-        piece.Load(shared, i);
-        shared[Place(i)] = piece.Rounded();
-      });
-    }
-    __syncthreads();
-  }
-  __device__ uint4 operator[](int piece) const { return shared_[Place(piece)]; }
-
- private:
-  template <typename F>
-  __device__ static void ForOwnPieces(const F& f) {
-#pragma unroll 1
-    for (int i = static_cast<int>(threadIdx.x); i < kMostPieces; i += kShortRowWarps * 32) f(i);
-  }
-  // In place of its floats, so that 8 neighbours lie in different banks.
-  __device__ static int Place(int piece) { return kWords == 1 ? piece : 2 * piece + piece / 4 % 2; }
-
-  const uint4* shared_;
+// How blocks lie over W.
+template <int kPiecesOfLane, int kMostWarps, int kRowsOfBlock, int kBlocksOfMultiprocessor>
+struct ShortRowShape {
+  static constexpr int kPieces = kPiecesOfLane;  // of a row, at most
+  static constexpr int kWarps = kMostWarps;      // of a block, as many as a row needs
+  static constexpr int kRows = kRowsOfBlock;     // of W; those of a gated product are two a column
+  static constexpr int kResidents = kBlocksOfMultiprocessor;  // at least
+  static constexpr int kMostPieces = kPieces * kWarps * 32;
 };
+// Of short rows for any number of columns, and of long ones for so few that all blocks run at once.
+template <bool kGated>
+using ShortRows = ShortRowShape<1, 10, kGated ? 8 : 4, kGated ? 3 : 4>;
+template <bool kGated>
+using LongRows = ShortRowShape<4, 7, kGated ? 4 : 3, kGated ? 2 : 3>;
+
+// Each lane's sums over the warp: those of row i go to the lanes of part i of `kParts`, a power of two.
+template <int kParts>
+__device__ float SumOfPart(float (&sums)[kParts]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  int distance = 16;
+#pragma unroll
+  for (int half = kParts / 2; half > 0; half /= 2, distance /= 2) {
+    const bool is_upper = (lane & distance) != 0;
+#pragma unroll
+    for (int i = 0; i < half; ++i) {
+      const float given = is_upper ? sums[i] : sums[i + half];
+      const float kept = is_upper ? sums[i + half] : sums[i];
+      sums[i] = kept + __shfl_xor_sync(0xFFFFFFFFu, given, distance);
+    }
+  }
+  float sum = sums[0];
+#pragma unroll
+  for (; distance > 0; distance /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, distance);
+  return sum;
+}
 
 // X: type of x and y.
-template <typename X, bool kGated, int kLoads, int kSplit>
-__global__ void __launch_bounds__(kShortRowWarps * 32, kShortRowBlocks)
+template <typename X, bool kGated, class Shape>
+__global__ void __launch_bounds__(Shape::kWarps * 32, Shape::kResidents)
     ShortRowBf16Kernel(const __grid_constant__ SmallCall call) {
-  using Row = RoundedRow<X, kMostRowPieces<kLoads, kSplit>>;
-  constexpr int kMatrices = kGated ? 2 : 1, kColumns = kShortRowColumns<kGated, kSplit>;
-  constexpr int kStep = kSplit * 32;
-  __shared__ uint4 shared_x[Row::kShared];
-  __shared__ float parts[kShortRowWarps];
+  constexpr int kMatrices = kGated ? 2 : 1, kColumns = Shape::kRows / kMatrices;
+  constexpr int kParts = std::bit_ceil(static_cast<unsigned>(Shape::kRows));
+  constexpr int kPartLanes = 32 / kParts;
+  __shared__ float parts[Shape::kWarps][kParts];
   if (!call.constant_weights) ptx::WaitForKernelBefore();
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int own = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   const int pieces = call.plan.row_pieces;
-  const int first = warp % kSplit * 32 + lane, left = pieces - first;
   const auto n = static_cast<int>(call.n), column0 = static_cast<int>(blockIdx.x) * kColumns;
-  const int64_t column = min(column0 + warp / (kSplit * kMatrices), n - 1);
-  const Bfloat* matrix = kGated && warp / kSplit % 2 == 1 ? call.up : call.weight;
-  const auto* w =
-      reinterpret_cast<const uint4*>(matrix) + (int64_t{blockIdx.y} * n + column) * pieces + first;
-  uint4 words[kLoads];
+  uint4 words[Shape::kRows][Shape::kPieces];
 #pragma unroll
-  for (int i = 0; i < kLoads; ++i) {
-    words[i] = i * kStep < left ? __ldcs(w + i * kStep) : uint4{};
+  for (int row = 0; row < Shape::kRows; ++row) {
+    const Bfloat* matrix = row % kMatrices == 0 ? call.weight : call.up;
+    const int64_t column = int64_t{blockIdx.y} * n + min(column0 + row / kMatrices, n - 1);
+    const auto* w = reinterpret_cast<const uint4*>(matrix) + column * pieces;
+#pragma unroll
+    for (int i = 0; i < Shape::kPieces; ++i) {
+      const int piece = own + i * threads;
+      words[row][i] = piece < pieces ? __ldcs(w + piece) : uint4{};
+    }
   }
   ptx::LetNextKernelBegin();
   if (call.constant_weights) ptx::WaitForKernelBefore();
-  const Row x(static_cast<const X*>(call.x) + SmallStack::Product() * pieces * kOwnElements, pieces,
-              shared_x);
-  float sums[2] = {};
+  const X* from = static_cast<const X*>(call.x) + SmallStack::Product() * pieces * kOwnElements;
+  XPiece<X> x[Shape::kPieces];
 #pragma unroll
-  for (int i = 0; i < kLoads; ++i) {
-    AddProducts(words[i], x[first + i * kStep], sums);
+  for (int i = 0; i < Shape::kPieces; ++i) {
+    if (own + i * threads < pieces) x[i].Load(from, own + i * threads);
   }
-  const float sum = SumOfWarp(sums);
-  if constexpr (kSplit * kMatrices == 1) {
-    if (lane == 0 && column0 + warp < n) {
-      call.epilogue.Write<X>(0, column0 + warp, sum, SmallStack::Product() * n);
-    }
-    return;
+  float sums[Shape::kRows][2] = {};
+#pragma unroll
+  for (int i = 0; i < Shape::kPieces; ++i) {
+    const uint4 rounded = x[i].Rounded();
+#pragma unroll
+    for (int row = 0; row < Shape::kRows; ++row) AddProducts(words[row][i], rounded, sums[row]);
   }
-  if (lane == 0) parts[warp] = sum;
+  float padded[kParts] = {};
+#pragma unroll
+  for (int row = 0; row < Shape::kRows; ++row) padded[row] = sums[row][0] + sums[row][1];
+  float sum = SumOfPart<kParts>(padded);
+  const int lane = own % 32, part = lane / kPartLanes, first = lane % kPartLanes;
+  if (first == 0) parts[own / 32][part] = sum;
   __syncthreads();
-  const int own = static_cast<int>(threadIdx.x);
-  if (own >= kColumns || column0 + own >= n) return;
-  float totals[kMatrices] = {};
+  if (own >= 32) return;
+  sum = 0;
+  for (int warp = first; warp < threads / 32; warp += kPartLanes) sum += parts[warp][part];
 #pragma unroll
-  for (int i = 0; i < kMatrices * kSplit; ++i) {
-    totals[i / kSplit] += parts[own * kMatrices * kSplit + i];
+  for (int distance = kPartLanes / 2; distance > 0; distance /= 2) {
+    sum += __shfl_xor_sync(0xFFFFFFFFu, sum, distance);
   }
+  const float up = kGated ? __shfl_down_sync(0xFFFFFFFFu, sum, kPartLanes) : 0.0f;
+  const int column = column0 + part / kMatrices;
+  if (first != 0 || part % kMatrices != 0 || part >= Shape::kRows || column >= n) return;
   if constexpr (kGated) {
-    call.epilogue.WriteGated<X>(0, column0 + own, totals[0], totals[1]);
+    call.epilogue.WriteGated<X>(0, column, sum, up);
   } else {
-    call.epilogue.Write<X>(0, column0 + own, totals[0], SmallStack::Product() * n);
+    call.epilogue.Write<X>(0, column, sum, SmallStack::Product() * n);
   }
 }
 
-template <typename X, bool kGated, int kLoads, int kSplit>
+template <typename X, bool kGated, class Shape>
 Error LaunchShortRow(const ProductParams& params, Stream stream) {
-  const int64_t blocks = CeilDiv(params.n, kShortRowColumns<kGated, kSplit>);
-  const LaunchShape shape{.grid = StackOf(params).Grid(blocks), .block = kShortRowWarps * 32};
-  const auto kernel = ShortRowBf16Kernel<X, kGated, kLoads, kSplit>;
-  const SmallPlan plan{.row_pieces = static_cast<int>(params.k / kOwnElements)};
-  return Launch(kernel, shape, stream, SmallCall::Of(params, plan));
+  const int64_t pieces = params.k / kOwnElements;
+  const int64_t blocks = CeilDiv(params.n, Shape::kRows / (kGated ? 2 : 1));
+  const int64_t warps = CeilDiv(pieces, 32 * Shape::kPieces);
+  const LaunchShape shape{.grid = StackOf(params).Grid(blocks),
+                          .block = static_cast<unsigned>(warps * 32)};
+  const SmallPlan plan{.row_pieces = static_cast<int>(pieces)};
+  return Launch(ShortRowBf16Kernel<X, kGated, Shape>, shape, stream, SmallCall::Of(params, plan));
 }
 
 }  // namespace pagefuse::cuda

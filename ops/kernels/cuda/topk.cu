@@ -43,8 +43,9 @@ struct RowOfLogits {
 
 // A cluster of blocks a row.
 __global__ void __launch_bounds__(kMostSelectThreads)
-    IndexerTopKKernel(const __grid_constant__ IndexerTopKCall call, int blocks, uint32_t capacity) {
-  __shared__ BucketSpace space;
+    IndexerTopKKernel(const __grid_constant__ IndexerTopKCall call, int blocks, uint32_t capacity,
+                      bool keeps_keys) {
+  __shared__ ClusterSelectSpace space;
   ptx::LetNextKernelBegin();
   BeginSelect(space);
   ptx::WaitForKernelBefore();
@@ -52,10 +53,11 @@ __global__ void __launch_bounds__(kMostSelectThreads)
   const RowOfLogits row(call, static_cast<int>(blockIdx.x) / blocks);
   if (block == 0) row.FillUp(row.wanted, call.topk);
   if (row.wanted == 0) return;
-  SelectByCluster(row.logits, row.count, row.wanted, {block, blocks}, capacity, space, row.indices);
+  SelectByCluster(row.logits, row.count, row.wanted, {block, blocks}, capacity, keeps_keys, space,
+                  row.indices);
 }
 
-// A block a row, for rows that shared memory does not hold.
+// A block a row, where more are wanted than a cluster sorts.
 __global__ void __launch_bounds__(kMostSelectThreads)
     LongIndexerTopKKernel(const __grid_constant__ IndexerTopKCall call, uint32_t capacity) {
   __shared__ SelectSpace space;
@@ -137,12 +139,12 @@ SelectPlan PlanOf(const IndexerTopKCall& call) {
   return {call.width, call.topk, sizeof(Ranked<uint32_t>)};
 }
 
-// Shared memory that a block may have beside BucketSpace.
+// Shared memory that a block may have beside ClusterSelectSpace.
 int MostItemBytes() {
   int device = 0, bytes = 0;
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  return bytes - static_cast<int>(sizeof(BucketSpace));
+  return bytes - static_cast<int>(sizeof(ClusterSelectSpace));
 }
 
 ClusterSelectPlan ClusterPlanOf(const IndexerTopKCall& call) {
@@ -163,7 +165,7 @@ Error LaunchByClusters(const IndexerTopKCall& call, const ClusterSelectPlan& pla
                              .block = static_cast<unsigned>(plan.threads),
                              .shared_bytes = static_cast<size_t>(plan.shared_bytes)};
   return LaunchClusters(IndexerTopKKernel, shape, plan.blocks, stream, call, plan.blocks,
-                        plan.capacity);
+                        plan.capacity, plan.keeps_keys);
 }
 
 SelectPlan PlanOf(const TopKCall& call) {

@@ -42,26 +42,13 @@ HWY_INLINE VD Fused(VD a, VD b, VD c) {
 // Vectors that are computed side by side, since each waits for one multiply-add after the other.
 constexpr int kBeside = 4;
 
-// e^r for |r| <= ln 2 / 2 by its series to r^13 / 13!, whose rest is below 2^-57 of it.
+// e^r for |r| <= ln 2 / 2.
 HWY_INLINE void SmallExp(const VD (&r)[kBeside], VD (&sum)[kBeside]) {
   const DD d;
-  constexpr double kOneByFactorial[] = {1.0 / 6227020800,
-                                        1.0 / 479001600,
-                                        1.0 / 39916800,
-                                        1.0 / 3628800,
-                                        1.0 / 362880,
-                                        1.0 / 40320,
-                                        1.0 / 5040,
-                                        1.0 / 720,
-                                        1.0 / 120,
-                                        1.0 / 24,
-                                        1.0 / 6,
-                                        1.0 / 2,
-                                        1.0,
-                                        1.0};
-  for (VD& s : sum) s = hn::Set(d, kOneByFactorial[0]);
-  for (int i = 1; i < 14; ++i) {
-    const VD next = hn::Set(d, kOneByFactorial[i]);
+  constexpr ExpNumbers kNumbers;
+  for (VD& s : sum) s = hn::Set(d, kNumbers.one_by_factorial[0]);
+  for (int i = 1; i < ExpNumbers::kTerms; ++i) {
+    const VD next = hn::Set(d, kNumbers.one_by_factorial[i]);
     for (int v = 0; v < kBeside; ++v) sum[v] = Fused(sum[v], r[v], next);
   }
 }
@@ -71,18 +58,17 @@ HWY_INLINE void WeightsOf(const float* logits, const WeightScale& scale, VU (&we
   const DD d;
   const DU du;
   const DF df;
-  // At this size a double has no fraction: the sum rounds, and its lowest bits are k + 44.
-  const VD round = hn::Set(d, 0x1.8p52 + kWeightBits);
+  constexpr ExpNumbers kNumbers;
+  const VD round = hn::Set(d, kNumbers.round);
   VD r[kBeside], e[kBeside];
   for (int v = 0; v < kBeside; ++v) {
     const VD logit = hn::PromoteTo(d, hn::LoadU(df, logits + v * hn::Lanes(d)));
     VD x = hn::Sub(logit, hn::Set(d, scale.largest));
-    // Far below the last weight that is not 0, which e^-31.2 has.
-    x = hn::Max(hn::Mul(x, hn::Set(d, scale.inverse_temperature)), hn::Set(d, -40.0));
-    const VD shifted = Fused(x, hn::Set(d, 0x1.71547652b82fep0), round);
+    x = hn::Max(hn::Mul(x, hn::Set(d, scale.inverse_temperature)), hn::Set(d, kNumbers.least));
+    const VD shifted = Fused(x, hn::Set(d, kNumbers.one_by_ln2), round);
     const VD k = hn::Sub(shifted, round);
-    r[v] = Fused(k, hn::Set(d, -0x1.62e42fefa39efp-1), x);
-    r[v] = Fused(k, hn::Set(d, -0x1.abc9e3b39803fp-56), r[v]);
+    r[v] = Fused(k, hn::Set(d, kNumbers.minus_ln2), x);
+    r[v] = Fused(k, hn::Set(d, kNumbers.minus_ln2_rest), r[v]);
     weights[v] = hn::ShiftLeft<52>(hn::BitCast(du, shifted));
   }
   SmallExp(r, e);

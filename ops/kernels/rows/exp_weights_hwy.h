@@ -5,9 +5,11 @@
 
 #include <cstdint>
 
+#include "pagefuse/ops/kernels/numeric/exp_numbers.h"
+
 namespace pagefuse::onnx_ops {
 
-inline constexpr int kWeightBits = 44;  // the weight of the largest logit is 2^44
+inline constexpr int kWeightBits = ExpNumbers::kWeightBits;
 // Elements of which a sum of weights fits into 64 bits.
 inline constexpr int64_t kMostWeights = (int64_t{1} << (64 - kWeightBits)) - 1;
 

@@ -56,6 +56,12 @@ absl::Status ParseTypes(const Node& node, PagedAttentionAttributes& a) {
 
 }  // namespace
 
+absl::Status ReadNanValue(const Node& node, AttentionRules& rules) {
+  rules.replaces_nan = node.attribute("nan_value") != nullptr;
+  PF_ASSIGN_OR_RETURN(rules.nan_value, node.FloatAttribute("nan_value", 0));
+  return absl::OkStatus();
+}
+
 DataType PagedAttentionAttributes::ComputeType(DataType query_type) const {
   return query_type == DataType::kUint8 ? DataType::kFloat8E4M3FN : query_type;
 }
@@ -81,6 +87,7 @@ absl::StatusOr<PagedAttentionAttributes> ParsePagedAttention(const Node& node) {
   a.use_alibi_sqrt = use_alibi_sqrt != 0;
   PF_ASSIGN_OR_RETURN(const int64_t clamp, node.IntAttribute("mm_prefix_clamp_window", 0));
   a.mm_prefix_clamp_window = clamp != 0;
+  PF_RETURN_IF_ERROR(ReadNanValue(node, a));
   PF_RETURN_IF_ERROR(ParseTypes(node, a));
   return a;
 }
@@ -105,7 +112,8 @@ OpDef& AddAttributes(OpDef& op) {
       .Attr("query_type", std::string(), "\"float8e4m3fn\" for an f8 query given as uint8")
       .Attr("num_kv_splits_hint", int64_t{0}, "performance only")
       .Attr("tile_hint", int64_t{0}, "performance only")
-      .FlagAttr("mm_prefix_clamp_window", int64_t{0}, "the window cuts image ranges too");
+      .FlagAttr("mm_prefix_clamp_window", int64_t{0}, "the window cuts image ranges too")
+      .Attr("nan_value", std::monostate(), kNanValueDoc);
   return op;
 }
 

@@ -10,6 +10,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -58,6 +59,12 @@ struct PagedAttentionAttributes : AttentionRules {
   // Without output_dtype: float8e4m3fn if there is an output_scale, else the type of query.
   DataType OutputType(DataType query_type, bool has_output_scale) const;
 };
+
+inline constexpr std::string_view kNanValueDoc =
+    "what stands in output in place of NaN; absent: NaN stays";
+// Reads `nan_value`, which TurboQuantAttention has too. A number of the output: no output_scale
+// divides it.
+absl::Status ReadNanValue(const Node& node, AttentionRules& rules);
 
 // Reads and checks the attributes. InvalidArgument naming node and attribute.
 absl::StatusOr<PagedAttentionAttributes> ParsePagedAttention(const Node& node);

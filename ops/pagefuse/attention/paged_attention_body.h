@@ -70,6 +70,7 @@ class PagedAttentionBody {
   void Mask();
   std::string Bias(std::string s);
   void Softmax(std::string_view s);
+  std::string Numbers(std::string o);
   void Output();
   void Lse();
 

@@ -141,6 +141,14 @@ void PagedAttentionBody::Softmax(std::string_view s) {
   Set("o", Call("Div", o, divisor));
 }
 
+// The floats `o`, nan_value where one is no number.
+std::string PagedAttentionBody::Numbers(std::string o) {
+  if (!o_.attributes.replaces_nan) return o;
+  const std::string broken = Add(StrCat("IsNaN (", o, ")"));
+  const std::string number = Float("nan_value", o_.attributes.nan_value);
+  return Add(StrCat("Where (", broken, ", ", number, ", ", o, ")"));
+}
+
 void PagedAttentionBody::Output() {
   std::string o = "o";
   if (f8_query()) o = Add("Mul (o, v_scale)");
@@ -157,13 +165,14 @@ void PagedAttentionBody::Output() {
   }
   if (o_.has_output_scale) {
     o = Cast(o, type, DataType::kFloat);
-    o = Add(Call("Mul", o, Add("Reciprocal (output_scale)")));
+    o = Numbers(Add(Call("Mul", o, Add("Reciprocal (output_scale)"))));
     o = Add(StrCat("Clip (", o, ", ", Float("f_m448", -448), ", ", Float("f_448", 448), ")"));
     const bool twin = o_.output_type == DataType::kUint8;
     if (twin) o = Add(StrCat("Cast <to = 17> (", o, ")"));
     Set("output", StrCat(twin ? "BitCast <to = 2>" : "Cast <to = 17>", " (", o, ")"));
     return;
   }
+  if (o_.attributes.replaces_nan) o = Numbers(Cast(o, type, DataType::kFloat));
   Set("output", StrCat("Cast <to = ", static_cast<int>(o_.output_type), "> (", o, ")"));
 }
 

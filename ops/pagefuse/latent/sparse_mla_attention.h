@@ -62,6 +62,15 @@ inline constexpr Ports kSparseMlaOut({
     PortSpec("lse", "float", "[T, H]").Optional(),
 });
 
+// Inputs of a list: the cache, its rows, and how many of these count.
+struct LatentListPorts {
+  int cache, indices, lens;
+};
+inline constexpr LatentListPorts kLatentLists[] = {
+    {kSparseMlaIn["kv_cache"], kSparseMlaIn["indices"], kSparseMlaIn["topk_lens"]},
+    {kSparseMlaIn["extra_kv_cache"], kSparseMlaIn["extra_indices"],
+     kSparseMlaIn["extra_topk_lens"]}};
+
 // The values of the attribute `format`.
 enum class LatentFormat { kPlain, kFp8DsMla, kFp8Ue8m0 };
 
@@ -82,6 +91,10 @@ struct SparseMlaAttributes {
 
 // Of checked attributes.
 absl::StatusOr<SparseMlaAttributes> ReadSparseMla(const Node& node);
+
+// The rows of a list's cache.
+CacheRows LatentRowsOf(const KernelArgs& args, const SparseMlaAttributes& a,
+                       const LatentListPorts& ports);
 
 // Checks of values: OutOfRange for rows and blocks outside of a cache, InvalidArgument for others.
 absl::Status ValidateSparseMla(const KernelArgs& args);

@@ -15,36 +15,11 @@ using pagefuse_ops::InputValueError;
 
 constexpr PackedBatchPorts kBatch = PackedBatchOf(kSparseMlaIn);
 
-struct ListPorts {
-  int cache, indices, lens;
-};
-constexpr ListPorts kLists[] = {
-    {kSparseMlaIn["kv_cache"], kSparseMlaIn["indices"], kSparseMlaIn["topk_lens"]},
-    {kSparseMlaIn["extra_kv_cache"], kSparseMlaIn["extra_indices"],
-     kSparseMlaIn["extra_topk_lens"]}};
-
-CacheRows RowsOf(const KernelArgs& args, const SparseMlaAttributes& a, const ListPorts& ports) {
-  const TensorArg& cache = args.input(ports.cache);
-  const int64_t row_size = args.input(kSparseMlaIn["q"]).dim(2);
-  const bool is_extra = ports.cache == kSparseMlaIn["extra_kv_cache"];
-  PagedBytes paged{.num_blocks = cache.dim(0),
-                   .block_size = is_extra ? a.extra_block_size : a.block_size,
-                   .block_bytes = cache.block_bytes()};
-  if (a.format == LatentFormat::kFp8Ue8m0)
-    return GroupedRows(a.grouped(row_size), paged, cache.data);
-  // Rows one behind the other.
-  paged.block_size = 1;
-  for (size_t axis = 1; axis + 1 < cache.dims.size(); ++axis) paged.block_size *= cache.dims[axis];
-  if (a.format == LatentFormat::kFp8DsMla)
-    return GroupedRows(a.grouped(row_size), paged, cache.data);
-  return PlainRows(cache.dim(-1) * BitWidth(cache.dtype) / 8, paged, cache.data);
-}
-
 SparseMlaProblem::List MakeList(const KernelArgs& args, const SparseMlaAttributes& a,
-                                const ListPorts& ports) {
+                                const LatentListPorts& ports) {
   const TensorArg& indices = args.input(ports.indices);
   SparseMlaProblem::List list;
-  list.cache = RowsOf(args, a, ports);
+  list.cache = LatentRowsOf(args, a, ports);
   list.num_rows = list.cache.num_blocks * list.cache.block_size;
   if (indices.present()) list.columns = indices.dim(1);
   list.indices = indices.as<const int32_t>();
@@ -54,7 +29,7 @@ SparseMlaProblem::List MakeList(const KernelArgs& args, const SparseMlaAttribute
 
 absl::Status CheckList(const KernelArgs& args, const SparseMlaProblem& p, int number) {
   const SparseMlaProblem::List& list = p.lists[number];
-  const ListPorts& ports = kLists[number];
+  const LatentListPorts& ports = kLatentLists[number];
   for (int64_t t = 0; t < p.num_tokens; ++t) {
     const int64_t length = list.length(t);
     if (length < 0 || length > list.columns) {
@@ -103,7 +78,7 @@ absl::StatusOr<SparseMlaProblem> MakeSparseMlaProblem(const KernelArgs& args) {
   p.sink = args.input(kSparseMlaIn["attn_sink"]).as<const float>();
   p.out = args.output(0).data;
   p.lse = args.output(1).as<float>();
-  for (const ListPorts& ports : kLists) {
+  for (const LatentListPorts& ports : kLatentLists) {
     if (args.input(ports.cache).present()) p.lists.push_back(MakeList(args, a, ports));
   }
   const TensorArg& table = args.input(kSparseMlaIn["block_table"]);
@@ -118,6 +93,24 @@ absl::StatusOr<SparseMlaProblem> MakeSparseMlaProblem(const KernelArgs& args) {
 }
 
 }  // namespace
+
+CacheRows LatentRowsOf(const KernelArgs& args, const SparseMlaAttributes& a,
+                       const LatentListPorts& ports) {
+  const TensorArg& cache = args.input(ports.cache);
+  const int64_t row_size = args.input(kSparseMlaIn["q"]).dim(2);
+  const bool is_extra = ports.cache == kLatentLists[1].cache;
+  PagedBytes paged{.num_blocks = cache.dim(0),
+                   .block_size = is_extra ? a.extra_block_size : a.block_size,
+                   .block_bytes = cache.block_bytes()};
+  if (a.format == LatentFormat::kFp8Ue8m0)
+    return GroupedRows(a.grouped(row_size), paged, cache.data);
+  // Rows one behind the other.
+  paged.block_size = 1;
+  for (size_t axis = 1; axis + 1 < cache.dims.size(); ++axis) paged.block_size *= cache.dims[axis];
+  if (a.format == LatentFormat::kFp8DsMla)
+    return GroupedRows(a.grouped(row_size), paged, cache.data);
+  return PlainRows(cache.dim(-1) * BitWidth(cache.dtype) / 8, paged, cache.data);
+}
 
 absl::Status ValidateSparseMla(const KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const SparseMlaProblem problem, MakeSparseMlaProblem(args));

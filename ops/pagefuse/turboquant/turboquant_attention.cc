@@ -30,6 +30,7 @@ absl::StatusOr<AttentionRules> ReadRules(const Node& node) {
   PF_ASSIGN_OR_RETURN(const int64_t window, node.IntAttribute("sliding_window", 0));
   rules.sliding_window = WithinReach(window);
   PF_ASSIGN_OR_RETURN(rules.softcap, node.FloatAttribute("softcap", 0));
+  PF_RETURN_IF_ERROR(ReadNanValue(node, rules));
   return rules;
 }
 
@@ -152,6 +153,7 @@ OpDef TurboQuantAttentionDef() {
       .AtLeast(0)
       .Attr("softcap", 0.0f, "c > 0: scores become c * tanh(score / c)")
       .Attr("num_kv_splits_hint", int64_t{0}, "performance only")
+      .Attr("nan_value", std::monostate(), kNanValueDoc)
       .Types("T", {kFloat, kFloat16, kBfloat16})
       .Types("TS", {kFloat, kFloat16, kBfloat16})
       .Let("slot_bytes", "bytes of a slot, by D, key_bits and value_bits",

@@ -5,7 +5,9 @@
 //
 // Which ops are elementwise their definitions say. A chain grows from its output towards its
 // inputs: a node joins if only nodes of the chain read it and its result has the shape of the
-// chain's, so that nothing is computed twice and nothing has to wait. Results that are neither
+// chain's, so that nothing is computed twice and nothing has to wait. What only spreads smaller
+// values over that shape, as the angles of which both Cos and Sin are taken, is computed again in
+// each of the chains that read it: that takes less than to write and to read it. Results that are neither
 // floats nor bools, or have fewer than two dims, are sizes and indices more often than data: there
 // a pass over memory costs nothing, and folding and shape inference want to see the nodes.
 #include <algorithm>
@@ -22,6 +24,7 @@
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/edit/match_failure.h"
+#include "pagefuse/passes/edit/op_types.h"
 #include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/fuse/fuse.h"
 
@@ -58,6 +61,25 @@ bool IsLink(const Node& node, const OpsetImports& opsets) {
   return is_data && HasWholeBytes(*result) &&
          std::all_of(node.inputs().begin(), node.inputs().end(),
                      [](const Value* input) { return input == nullptr || HasWholeBytes(*input); });
+}
+
+// True if `value` is repeated along some axis of the shape.
+bool IsSpreadOver(const Value& value, const Shape& shape) {
+  if (!value.shape().has_value()) return false;
+  const int missing = shape.rank() - value.shape()->rank();
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    const bool is_one = axis < missing || (*value.shape())[axis - missing].constant() == 1;
+    if (is_one && shape[axis].constant() != 1) return true;
+  }
+  return false;
+}
+
+// True if it takes less to compute the node's result again than to write and to read it.
+bool IsCheaperThanMemory(const Node& node) {
+  return IsAnyOf(node, {"Add", "Mul", "Sub"}) &&
+         std::all_of(node.inputs().begin(), node.inputs().end(), [&node](const Value* input) {
+           return IsSpreadOver(*input, *node.output(0)->shape());
+         });
 }
 
 // Finds and fuses the chains of one graph.
@@ -116,13 +138,25 @@ class ChainFusion {
       return MatchFailure(node.op_type(), " is not elementwise on tensors of floats or bools");
     }
     if (value.is_output()) return MatchFailure(value, " is a graph output");
-    if (reads_inside < value.uses().size()) {
+    if (reads_inside < value.uses().size() && !IsComputedAgain(node)) {
       return MatchFailure(value, " is read outside of the chain");
     }
     const Value& result = *last.output(0);
     if (ProvablyEqual(*value.shape(), *result.shape())) return absl::OkStatus();
     return MatchFailure(value, " is ", value.shape()->ToString(), ", the chain is ",
                         result.shape()->ToString());
+  }
+
+  // True if all chains that read the node's result compute it themselves: nothing is left to read it
+  // then.
+  bool IsComputedAgain(const Node& node) const {
+    const Value& value = *node.output(0);
+    const auto joins_all = [&](const Use& use) {
+      return use.node->graph() == &graph_ && IsLink(*use.node, opsets_) &&
+             ProvablyEqual(*use.node->output(0)->shape(), *value.shape());
+    };
+    return IsCheaperThanMemory(node) &&
+           std::all_of(value.uses().begin(), value.uses().end(), joins_all);
   }
 
   // What the chain reads from outside, in order. Memory that the result may take comes first.
@@ -148,10 +182,12 @@ class ChainFusion {
     return inputs;
   }
 
-  // The chain as a graph. Values keep their names, as their nodes leave the graph around it.
+  // The chain as a graph. Values keep their names, as their nodes leave the graph around it, all but
+  // those that are computed again.
   std::shared_ptr<Graph> BodyOf(const std::vector<Node*>& chain,
                                 const std::vector<Value*>& inputs) const {
     auto body = std::make_shared<Graph>(&graph_);
+    const absl::flat_hash_set<const Node*> inside(chain.begin(), chain.end());
     absl::flat_hash_map<const Value*, Value*> copies = {{nullptr, nullptr}};
     for (size_t i = 0; i < inputs.size(); ++i) {
       copies[inputs[i]] =
@@ -160,8 +196,11 @@ class ChainFusion {
     for (const Node* node : chain) {
       const Value& result = *node->output(0);
       const bool is_last = node == chain.back();
-      Value* copy = body->AddValue(is_last ? body->UniqueName("y") : result.name(), result.dtype(),
-                                   result.shape());
+      const bool leaves = std::all_of(result.uses().begin(), result.uses().end(),
+                                      [&](const Use& use) { return inside.contains(use.node); });
+      std::string name = leaves ? result.name() : body->UniqueName(result.name());
+      if (is_last) name = body->UniqueName("y");
+      Value* copy = body->AddValue(std::move(name), result.dtype(), result.shape());
       copies[&result] = copy;
       std::vector<Value*> operands;
       for (const Value* input : node->inputs()) operands.push_back(copies.at(input));

@@ -8,13 +8,14 @@
 // w has the rows of all weights, one matrix behind the other. On a device each product of a step is
 // a launch, which takes as long as some of them; on the CPU a small product is too little for all
 // threads, and each rounds x anew. The op stores every sum where its reader wants it: a Split behind
-// a product would copy all rows.
+// a product would copy all rows; so where one is read by part alone, its parts are outputs too.
 //
 // A row of a weight in bfloat16 or codes is summed alone, by a kernel that is the same for all of
 // them, so that bits stay. That of a matrix of numbers is not where it lies as columns: how its sums
 // are cut follows from its size. Such matrices also stay on the memory of their file.
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -30,6 +31,7 @@
 #include "pagefuse/ir/tensor/resident_pages.h"
 #include "pagefuse/ops/microsoft/matmul_nbits.h"
 #include "pagefuse/ops/pagefuse/linear/split_linear.h"
+#include "pagefuse/passes/edit/axes.h"
 #include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/edit/match_failure.h"
 #include "pagefuse/passes/edit/module_paths.h"
@@ -67,6 +69,10 @@ struct Product {
   Value* weight = nullptr;
   Value* scales = nullptr;  // of codes
   Value* bias = nullptr;
+  std::vector<Value*> parts = {};  // of its columns, if nothing else reads them
+
+  // What its columns go to.
+  std::vector<Value*> outputs() const { return parts.empty() ? node->outputs() : parts; }
 
   std::vector<Value*> constants() const {
     std::vector<Value*> all = {weight, scales, bias};
@@ -74,6 +80,43 @@ struct Product {
     return all;
   }
 };
+
+int64_t ColumnsOf(const Value& value) {
+  return value.shape() && value.shape()->rank() > 0 ? value.shape()->back(0).constant().value_or(0)
+                                                    : 0;
+}
+
+// The parts of the product's columns that nodes split it into, in order; none where something else
+// reads them, or a part begins inside of a block.
+std::vector<Value*> PartsOf(const Node& product, const SymbolicContents& contents) {
+  const Value& whole = *product.output(0);
+  const Shape* shape = ShapeOf(&whole);
+  if (!shape || shape->rank() == 0 || whole.is_output()) return {};
+  std::map<int64_t, std::pair<Value*, int64_t>> places;  // by where it begins: its end
+  for (const Use& use : whole.uses()) {
+    for (Value* output : use.node->outputs()) {
+      const auto part = output ? PartOf(*output, shape->rank() - 1, contents) : std::nullopt;
+      if (!part || part->whole != &whole || part->begin % kBlockRows != 0) return {};
+      if (!places.insert({part->begin, {output, part->end}}).second) return {};
+    }
+  }
+  std::vector<Value*> parts;
+  int64_t columns = 0;
+  for (const auto& [begin, part] : places) {
+    if (begin != columns || part.second <= begin) return {};
+    columns = part.second;
+    parts.push_back(part.first);
+  }
+  const bool all = columns == ColumnsOf(whole) && columns % kBlockRows == 0;
+  return all && parts.size() <= kMostLinearParts ? parts : std::vector<Value*>();
+}
+
+// How many outputs the products have.
+int64_t CountParts(const std::vector<Product>& group) {
+  return std::accumulate(group.begin(), group.end(), int64_t{0}, [](int64_t sum, const Product& p) {
+    return sum + static_cast<int64_t>(p.outputs().size());
+  });
+}
 
 // How often a constant's memory is held, under whatever name.
 using Holders = absl::flat_hash_map<const void*, int>;
@@ -159,7 +202,7 @@ class Joiner {
   }
 
  private:
-  // The products by constants that read one value, two at least, by value; in the order of the graph.
+  // The products by constants that read one value, by value; in the order of the graph.
   std::vector<std::vector<Node*>> Readers() const {
     std::vector<std::vector<Node*>> all;
     absl::flat_hash_map<const Value*, size_t> index;
@@ -168,7 +211,9 @@ class Joiner {
       if (is_new) all.emplace_back();
       all[place->second].push_back(node);
     }
-    std::erase_if(all, [](const std::vector<Node*>& nodes) { return nodes.size() < 2; });
+    std::erase_if(all, [this](const std::vector<Node*>& nodes) {
+      return nodes.size() < 2 && PartsOf(*nodes[0], context_.contents).empty();
+    });
     return all;
   }
 
@@ -182,7 +227,8 @@ class Joiner {
         continue;
       }
       auto group = std::ranges::find_if(groups, [&](const std::vector<Product>& others) {
-        return others[0].kind == product->kind && others.size() < kMostLinearParts;
+        const auto parts = CountParts(others) + CountParts({*product});
+        return others[0].kind == product->kind && parts <= kMostLinearParts;
       });
       if (group == groups.end()) group = groups.emplace(groups.end());
       group->push_back(*product);
@@ -211,6 +257,7 @@ class Joiner {
     for (const Value* constant : product.constants()) {
       PF_RETURN_IF_ERROR(CheckConstant(*constant));
     }
+    product.parts = PartsOf(*node, context_.contents);
     return product;
   }
 
@@ -226,9 +273,9 @@ class Joiner {
     return MatchFailure(value, " is read by others too");
   }
 
-  // Whether they are two at least, and computed as they were.
+  // Whether they have two outputs at least, and are computed as they were.
   absl::Status CheckGroup(const std::vector<Product>& group) const {
-    if (group.size() < 2) return MatchFailure("no other product of its kind reads its input");
+    if (CountParts(group) < 2) return MatchFailure("no other product of its kind reads its input");
     const Product& first = group[0];
     if (!first.scales) return absl::OkStatus();
     NBitsSizes whole{.k = first.kind.k, .n = 0, .bits = first.kind.bits, .block = first.kind.block};
@@ -244,9 +291,10 @@ class Joiner {
     std::vector<Value*> outputs;
     std::vector<int64_t> parts;
     for (const Product& product : group) {
-      const Value& y = *product.node->output(0);
-      outputs.push_back(graph_.AddValue(graph_.UniqueName(y.name()), y.dtype(), y.shape()));
-      parts.push_back(product.n);
+      for (const Value* y : product.outputs()) {
+        outputs.push_back(graph_.AddValue(graph_.UniqueName(y->name()), y->dtype(), y->shape()));
+        parts.push_back(product.parts.empty() ? product.n : ColumnsOf(*y));
+      }
     }
     Node* joined = graph_.AddNode("pagefuse", "SplitLinear", std::move(inputs), outputs, first);
     joined->name = first->name;
@@ -258,7 +306,12 @@ class Joiner {
     }
     if (OpsetOf(opsets_, "pagefuse") == 0) opsets_["pagefuse"] = 1;
     NoteOrigins(group, *joined);
-    for (size_t i = 0; i < group.size(); ++i) TakeOver(group[i], outputs[i]);
+    auto output = outputs.begin();
+    for (const Product& product : group) {
+      const auto first_part = output;
+      output += static_cast<std::ptrdiff_t>(product.outputs().size());
+      TakeOver(product, {first_part, output});
+    }
     return absl::OkStatus();
   }
 
@@ -324,13 +377,23 @@ class Joiner {
     NoteModules(nodes, joined);
   }
 
-  // The product gives way to an output of the op; its constants go with it.
-  void TakeOver(const Product& product, Value* output) {
+  // The product gives way to outputs of the op; its constants go with it.
+  void TakeOver(const Product& product, const std::vector<Value*>& outputs) {
     const std::vector<Value*> constants = product.constants();
-    const std::string name = product.node->output(0)->name();
-    ReplaceValue(graph_, product.node->output(0), output);
-    EraseDead(product.node, context_.contents);
-    if (graph_.FindValue(name) == nullptr) graph_.Rename(output, name);
+    std::vector<std::string> names;
+    std::vector<Node*> old_nodes;
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      Value* old = product.outputs()[i];
+      names.push_back(old->name());
+      if (old_nodes.empty() || old_nodes.back() != old->producer()) {
+        old_nodes.push_back(old->producer());
+      }
+      ReplaceValue(graph_, old, outputs[i]);
+    }
+    for (Node* node : old_nodes) EraseDead(node, context_.contents);
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (graph_.FindValue(names[i]) == nullptr) graph_.Rename(outputs[i], names[i]);
+    }
     for (Value* constant : constants) {
       context_.contents.erase(constant);
       graph_.EraseValue(constant);
@@ -348,7 +411,9 @@ class Joiner {
 
 std::unique_ptr<Pass> JoinProductsOfOneInput() {
   return MakeGraphPass(
-      kName, "Joins products of one input by constants of one kind into SplitLinear, one product.",
+      kName,
+      "Joins products of one input by constants of one kind into SplitLinear, one product, and "
+      "lets it split what they give.",
       [](Model& model, PassContext& context, const GraphScope& scope) {
         return Joiner(model, context, scope).Run();
       });

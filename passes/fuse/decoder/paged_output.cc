@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// fuse-paged-output: lets PagedAttention itself give the type to which its result is cast or
-// quantised, so that it is rounded once.
+// fuse-paged-output: lets PagedAttention itself guard its result against NaN, and give the type to
+// which it is cast or quantised, so that it is rounded once.
 //
 //   PagedAttention (..) -- Cast                                   =>  <output_dtype> (..)
 //   PagedAttention (..) -- / scale -- Clip -448, 448 -- Cast e4m3fn   =>  <output_dtype> (.., scale)
 //   PagedAttention <fp8_per_tensor> (.., v_scale 1) -- * scale        =>  (.., v_scale = scale)
+//   PagedAttention (..) -- Where (IsNaN (y), c, y)                =>  <nan_value = c> (..)
 //
 // Views between them go behind what is taken in.
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include "pagefuse/passes/edit/constants.h"
 #include "pagefuse/passes/edit/graph_builder.h"
 #include "pagefuse/passes/edit/graph_edit.h"
+#include "pagefuse/passes/edit/nan_guard.h"
 #include "pagefuse/passes/edit/ports.h"
 #include "pagefuse/passes/edit/readers_text.h"
 #include "pagefuse/passes/function_pass.h"
@@ -123,6 +125,19 @@ Node* Replace(Graph& graph, const Node& node, std::vector<Value*> inputs, const 
   return fused;
 }
 
+bool TakeGuard(Node& node) {
+  Walk walk{node.output(0)};
+  walk.Next();
+  const auto guard = FindNanGuard(*walk.at);
+  if (!guard || !TakeNanGuard(node, *guard)) return false;
+  Node* choice = guard->result->producer();
+  ReplaceNode(choice, choice->input(2));
+  return true;
+}
+
+// What stands in place of NaN is scaled, too, where the scale is behind it.
+bool MayScale(const Node& node) { return node.FloatAttribute("nan_value", 0.0f).value_or(1) == 0; }
+
 // A factor of the result is one of all values.
 bool TakeFactor(Graph& graph, Node& node) {
   constexpr int kValues = kPagedAttentionIn["v_scale"];
@@ -131,7 +146,7 @@ bool TakeFactor(Graph& graph, Node& node) {
   if (!product || !product->Is("Mul") || NumberOf(node.input(kValues)) != 1) return false;
   Value* factor = product->input(product->input(0) == walk.at ? 1 : 0);
   const bool reciprocal = factor->producer() && factor->producer()->Is("Reciprocal");
-  if (!IsSingle(factor) || reciprocal) return false;
+  if (!IsSingle(factor) || reciprocal || !MayScale(node)) return false;
   std::vector<Value*> inputs = node.inputs();
   inputs[kValues] = factor;
   Replace(graph, node, std::move(inputs), {product->output(0), walk.views});
@@ -140,7 +155,7 @@ bool TakeFactor(Graph& graph, Node& node) {
 
 bool TakeEnding(Graph& graph, Node& node) {
   const auto ending = EndingOf(*node.output(0));
-  if (!ending) return false;
+  if (!ending || (ending->scale && !MayScale(node))) return false;
   Value* end = ending->last->output(0);
   std::vector<Value*> inputs = node.inputs();
   if (ending->scale) {
@@ -155,6 +170,7 @@ bool TakeEnding(Graph& graph, Node& node) {
 
 bool Rewrite(Graph& graph, Node* node) {
   if (!node->Is("PagedAttention", "pagefuse")) return false;
+  if (TakeGuard(*node)) return true;
   // What was rounded before would be rounded twice. Log-sum-exps may be read before the result.
   const Value& result = *node->output(0);
   const bool sums = node->num_outputs() > 1 && node->output(1);
@@ -184,7 +200,8 @@ absl::StatusOr<bool> Run(Model& model, PassContext& context) {
 
 std::unique_ptr<Pass> FusePagedOutput() {
   return MakePass(
-      kName, "Fuses the scaling, cast or quantisation of the result of PagedAttention into the op.",
+      kName,
+      "Fuses the guard, scaling, cast or quantisation of the result of PagedAttention into the op.",
       Run);
 }
 

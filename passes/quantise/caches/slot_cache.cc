@@ -171,7 +171,8 @@ class SlotStorer {
     while (inputs.back() == nullptr) inputs.pop_back();
     Attributes attributes = Bits();
     if (preset_.norm_correction) attributes.Add("norm_correction", 1);
-    for (const char* name : {"scale", "sliding_window", "softcap", "num_kv_splits_hint"}) {
+    for (const char* name :
+         {"scale", "sliding_window", "softcap", "num_kv_splits_hint", "nan_value"}) {
       if (const Attribute* attribute = reader->attribute(name)) attributes.Add(name, *attribute);
     }
     Node* attention = builder.AddNode("pagefuse", "TurboQuantAttention", inputs,

@@ -16,6 +16,7 @@
 //
 // A matrix that several nodes read is stored once: the table of embeddings and a tied head share
 // their memory.
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <set>
@@ -34,6 +35,7 @@
 #include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/edit/module_paths.h"
 #include "pagefuse/passes/edit/similar_names.h"
+#include "pagefuse/passes/edit/weight_origin.h"
 #include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/quantise/quantise.h"
 #include "pagefuse/passes/quantise/weights/stored_weights.h"
@@ -44,6 +46,10 @@ namespace {
 
 constexpr char kName[] = "quantise-weights";
 
+std::string ExcludedBy(const std::string& pattern) {
+  return StrCat("\"", pattern, "\" is excluded");
+}
+
 // Patterns of names, and which of them some name had.
 class Exclusions {
  public:
@@ -53,11 +59,14 @@ class Exclusions {
     }
   }
 
-  // The pattern that the node, its output, one of its weights or of its modules has; null if there is
-  // none.
+  // The pattern that the node, its output, one of its weights, what that was made of, or one of its
+  // modules has; null if there is none.
   const std::string* Find(const WeightMatch& match) {
     std::vector<std::string> names = {match.node->name, match.node->output(0)->name()};
-    for (const WeightUse& weight : match.weights) names.push_back(weight.value->name());
+    for (const WeightUse& weight : match.weights) {
+      names.push_back(weight.value->name());
+      names.emplace_back(OriginOf(*weight.value));
+    }
     return Find(names, *match.node);
   }
   const std::string* Find(std::vector<std::string> names, const Node& node) {
@@ -75,10 +84,13 @@ class Exclusions {
     return found;
   }
 
-  // InvalidArgument naming a pattern that nothing had.
-  absl::Status CheckUsed() const {
+  // InvalidArgument naming a pattern that nothing had, nor when the pass ran before.
+  absl::Status CheckUsed(const std::vector<MissedMatch>& misses) const {
     for (const std::string& pattern : patterns_) {
-      if (used_.contains(pattern)) continue;
+      const auto tells_of = [why = ExcludedBy(pattern)](const MissedMatch& miss) {
+        return miss.rule == kName && miss.condition == why;
+      };
+      if (used_.contains(pattern) || std::ranges::any_of(misses, tells_of)) continue;
       return absl::InvalidArgumentError(
           StrCat(kName, ": weights_exclude: no product or table is called \"", pattern, "\"",
                  SimilarNames(pattern, {known_.begin(), known_.end()})));
@@ -111,7 +123,7 @@ class Rewriter {
         PF_RETURN_IF_ERROR(Visit(scope, node));
       }
     }
-    PF_RETURN_IF_ERROR(excluded_.CheckUsed());
+    PF_RETURN_IF_ERROR(excluded_.CheckUsed(context_.misses));
     return changed_;
   }
 
@@ -124,9 +136,13 @@ class Rewriter {
       context_.AddMissedMatch(kName, NodeLabel(*node), StdView(match.status().message()));
       return absl::OkStatus();
     }
-    if (match->weights.empty()) return absl::OkStatus();
+    if (match->weights.empty()) {
+      // What computes its weight may be folded before the next run.
+      if (match->node != nullptr) excluded_.Find(*match);
+      return absl::OkStatus();
+    }
     if (const std::string* pattern = excluded_.Find(*match)) {
-      context_.AddMissedMatch(kName, NodeLabel(*node), StrCat("\"", *pattern, "\" is excluded"));
+      context_.AddMissedMatch(kName, NodeLabel(*node), ExcludedBy(*pattern));
       return absl::OkStatus();
     }
     const absl::StatusOr<Node*> made = stored_->Put(*match);
@@ -148,7 +164,7 @@ class Rewriter {
     constexpr int64_t kBfloat16Level = 3;
     std::vector<std::string> names = {node->name, node->output(0)->name(), node->input(1)->name()};
     if (const std::string* pattern = excluded_.Find(names, *node)) {
-      context_.AddMissedMatch(kName, NodeLabel(*node), StrCat("\"", *pattern, "\" is excluded"));
+      context_.AddMissedMatch(kName, NodeLabel(*node), ExcludedBy(*pattern));
       return absl::OkStatus();
     }
     node->SetAttribute("accuracy_level", MakeAttribute(kBfloat16Level));

@@ -228,6 +228,12 @@ absl::Status CheckRows(const WeightMatch& match) {
   return ExpectMatrices(match.node->input(0), match.weights[0].matrix);
 }
 
+// A table of bfloat16 has the format of rows already.
+bool HoldsRows(const WeightMatch& match, const WeightFormat& format) {
+  return format.layout == WeightLayout::kRows && match.is_table &&
+         match.weights[0].matrix.tensor->dtype() == DataType::kBfloat16;
+}
+
 struct SiteOp {
   const char* domain;
   const char* op;
@@ -245,7 +251,8 @@ absl::StatusOr<WeightMatch> WeightMatchOf(Node* node, const WeightFormat& format
   for (const SiteOp& op : kSiteOps) {
     if (!node->Is(op.op, op.domain)) continue;
     PF_ASSIGN_OR_RETURN(WeightMatch match, op.match(node));
-    if (match.weights.empty()) return match;
+    if (match.weights.empty()) return WeightMatch{.node = node};
+    if (HoldsRows(match, format)) return WeightMatch{};
     PF_RETURN_IF_ERROR(format.layout == WeightLayout::kRows ? CheckRows(match)
                                                             : CheckBlocks(match, format));
     return match;

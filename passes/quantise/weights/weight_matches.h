@@ -29,9 +29,9 @@ struct WeightMatch {
   bool is_gated() const { return weights.size() == 2; }
 };
 
-// The use of a node for a format; OK and without weights for one that is none (another op, a product
-// of two computed values, weights that have a format already); FailedPrecondition with what was
-// expected and found for one whose weights stay as they are.
+// The use of a node for a format; OK and without weights for one that is none (another op, which has
+// no node here either, a product of two computed values, weights that have a format already);
+// FailedPrecondition with what was expected and found for one whose weights stay as they are.
 absl::StatusOr<WeightMatch> WeightMatchOf(Node* node, const WeightFormat& format);
 
 }  // namespace pagefuse

@@ -181,7 +181,8 @@ TEST_P(PageLayoutTest, LoadsHaveNoBankConflicts) {
 INSTANTIATE_TEST_SUITE_P(All, PageLayoutTest,
                          testing::Values(PageLayout{2, 64, 2}, PageLayout{2, 128, 2},
                                          PageLayout{2, 256, 2}, PageLayout{1, 128, 2},
-                                         PageLayout{1, 256, 2}));
+                                         PageLayout{1, 256, 2}, PageLayout{4, 64, 2},
+                                         PageLayout{4, 128, 2}, PageLayout{4, 256, 2}));
 
 // Bytes of a row at 0 or 2 mod 4, as the kernel reads them.
 TEST(NibbleRow, ChannelsAreThoseOfTheBytes) {

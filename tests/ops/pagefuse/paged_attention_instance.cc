@@ -54,6 +54,7 @@ class Filler {
       for (int64_t b = 0; b < batch; ++b) inputs[15].mutable_values<bool>()[b] = b % 2 == 0;
     }
     if (spec_.output_scale) inputs[16] = Tensor::Of<float>({}, {0.01f});
+    if (spec_.broken) Break(inputs);
     return inputs;
   }
 
@@ -137,6 +138,17 @@ class Filler {
     }
   }
 
+  // All bits set are NaN in all floats, and -1 in codes.
+  static void BreakElement(Tensor& tensor, int64_t index) {
+    const int64_t bytes = BitWidth(tensor.dtype()) / 8;
+    std::memset(static_cast<std::byte*>(tensor.mutable_data()) + index * bytes, 0xFF, bytes);
+  }
+  void Break(std::vector<Tensor>& inputs) const {
+    if (tokens() > 0) BreakElement(inputs[0], 0);
+    const int32_t block = table_.values<int32_t>()[0];
+    if (block >= 0) BreakElement(inputs[2], block * (inputs[2].size() / inputs[2].dims()[0]));
+  }
+
   Tensor Ranges() const {
     const auto batch = static_cast<int64_t>(spec_.sequences.size());
     const auto each = static_cast<int64_t>(spec_.ranges.size());
@@ -170,6 +182,7 @@ void SetAttributes(const PagedAttentionSpec& spec, Node& node) {
   if (spec.query == DataType::kFloat8E4M3FN && !spec.output_scale) {
     set("output_dtype", static_cast<int64_t>(DataType::kFloat));
   }
+  if (spec.nan_value) set("nan_value", *spec.nan_value);
   if (spec.output_scale) set("output_dtype", static_cast<int64_t>(DataType::kFloat8E4M3FN));
 }
 

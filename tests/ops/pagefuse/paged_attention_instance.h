@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,6 +35,9 @@ struct PagedAttentionSpec {
   bool causal_flags = false, lse = false, clamp = false;
   // (sequence, first, last)
   std::vector<std::vector<int32_t>> ranges = {};
+  // Breaks the first query and a value that its sequence sees: they are no numbers.
+  bool broken = false;
+  std::optional<float> nan_value = {};
   uint64_t seed = 1;
 };
 

@@ -59,6 +59,8 @@ std::vector<RandomCase> StructureCases() {
       {"ranges_clamped",
        {.sequences = mixed, .window = 12, .clamp = true, .ranges = {{1, 60, 88}, {4, 3, 30}}}},
       {"long", {.heads = 8, .sequences = {{1, 5000}, {2, 3000}}}},
+      {"broken", {.sequences = mixed, .lse = true, .broken = true}},
+      {"broken_prefill", {.sequences = {{9, 40}}, .softcap = 3, .broken = true, .nan_value = 7}},
   };
 }
 
@@ -75,6 +77,12 @@ std::vector<RandomCase> FormatCases() {
       {"f8_cache_unscaled", {.query = kBfloat16, .cache = kFloat8E4M3FN, .sequences = mixed}},
       {"f32_query_bf16_cache", {.cache = kBfloat16, .sequences = mixed}},
   };
+  for (RandomCase& replaced : std::vector<RandomCase>(cases)) {
+    replaced.name += "_nan_value";
+    replaced.spec.broken = true;
+    replaced.spec.nan_value = 3;
+    cases.push_back(std::move(replaced));
+  }
   for (DataType query : {kFloat, kFloat16, kBfloat16}) {
     const std::string type(DataTypeName(query));
     cases.push_back({type, {.query = query, .cache = query, .sequences = mixed}});
