@@ -115,8 +115,9 @@ absl::Status Executor::RunDevicePart() {
       prepared_runs_ += prepared_ ? 1 : 0;
       return plan_.device->Replay(*shape_->captured->graph);
     }
+    // Memory only grows, which comes to an end.
+    if (shape_->captured->memory == MemoryChanges()) ++shape_->misses;
     shape_->captured.reset();
-    ++shape_->misses;
   }
   if (!shape_->is_settled || shape_->misses >= kMostMisses) return RunAndSettle();
   PF_ASSIGN_OR_RETURN(const bool captured, Capture());

@@ -12,13 +12,18 @@ namespace pagefuse {
 
 absl::StatusOr<Tensor> Executor::OutputMemory(int value, const TensorArg& output) {
   std::shared_ptr<Buffer>& kept = last_outputs_[value];
+  const bool on_device = plan_.values[value].on_device;
   const int64_t bytes = ByteSize(output.dtype, output.dims).value_or(0);
   if (kept != nullptr && kept.use_count() == 1) {
     // A copy that is made and dropped synchronises with whoever let go of the memory last.
     std::shared_ptr<Buffer>(kept).reset();
     const auto size = static_cast<int64_t>(kept->size());
-    if (size >= bytes && size / 2 <= bytes) return Tensor::View(output.dtype, output.dims, kept);
+    // What was captured finds the device's where it was, whatever sizes came between.
+    if (size >= bytes && (on_device || size / 2 <= bytes)) {
+      return Tensor::View(output.dtype, output.dims, kept);
+    }
   }
+  memory_changes_ += on_device ? 1 : 0;
   kept.reset();  // the old memory goes before the new comes
   ++allocations_;
   PF_ASSIGN_OR_RETURN(Tensor tensor,
