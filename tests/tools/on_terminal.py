@@ -58,9 +58,8 @@ class Terminal:
         self._wait_till_it_edits_itself(False)
 
     def wait_to_work(self):
-        """The line is read, and what it asks for has begun."""
+        """The line is read, and what it asks for begins."""
         self._wait_till_it_edits_itself(True)
-        time.sleep(0.1)
 
     def _wait_till_it_edits_itself(self, wanted):
         end = time.monotonic() + PATIENCE

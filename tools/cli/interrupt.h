@@ -17,6 +17,9 @@ class InterruptCatcher {
   // Whether it came since the last call.
   static bool Take();
   static bool Pending();
+  // Waits until `file` has something to read, or is at its end. False: an interrupt is pending, came it
+  // before this call or while it waits, and to whichever thread.
+  static bool WaitToRead(int file);
 
  private:
   struct sigaction before_;

@@ -23,14 +23,15 @@ const char kPrompt[] = "> ";
 const char kMore[] = "... ";
 
 // A character of the terminal. libedit's own reader tries again when a signal ends its read, so that
-// the first Ctrl-C would be lost.
+// the first Ctrl-C would be lost; so would one be that comes between two reads.
 int ReadCharacter(EditLine*, wchar_t* character) {
   std::mbstate_t state = {};
   while (true) {
+    if (!InterruptCatcher::WaitToRead(STDIN_FILENO)) return -1;
     char byte = 0;
     const ssize_t got = read(STDIN_FILENO, &byte, 1);
     // A window that changes its size interrupts a read too.
-    if (got < 0 && errno == EINTR && !InterruptCatcher::Pending()) continue;
+    if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return got < 0 ? -1 : 0;
     const size_t length = std::mbrtowc(character, &byte, 1, &state);
     if (length == static_cast<size_t>(-2)) continue;

@@ -60,7 +60,6 @@ class DecoderPartner final : public ChatPartner {
     TellSecondBegin(setup_, request.prompt);
     Answers answers(1, setup_.tokenizer, flags_.stops, Answers::Output::kText);
     progress_.Begin(request.prompt.size());
-    InterruptCatcher::Take();
     const auto made = decoder_.Generate({request}, [&](const NewToken& token) {
       progress_.End();
       const bool goes_on = answers.Take(token);

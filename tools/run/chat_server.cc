@@ -118,7 +118,6 @@ class ServerPartner final : public ChatPartner {
   absl::Status CheckRoom() override { return absl::OkStatus(); }
 
   absl::StatusOr<std::string> Answer() override {
-    InterruptCatcher::Take();
     ShownAnswer shown;
     ServerStream stream([&](const std::string& piece) { shown.Show(piece); },
                         [&](const std::string& piece) { shown.Think(piece); });
