@@ -38,6 +38,7 @@
 #include "pagefuse/passes/edit/weight_origin.h"
 #include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/quantise/quantise.h"
+#include "pagefuse/passes/quantise/weights/kept_weights.h"
 #include "pagefuse/passes/quantise/weights/stored_weights.h"
 #include "pagefuse/passes/quantise/weights/weight_matches.h"
 
@@ -84,7 +85,7 @@ class Exclusions {
     return found;
   }
 
-  // InvalidArgument naming a pattern that nothing had, nor when the pass ran before.
+  // InvalidArgument naming a pattern that nothing had, nor when the pass ran before, by its misses.
   absl::Status CheckUsed(const std::vector<MissedMatch>& misses) const {
     for (const std::string& pattern : patterns_) {
       const auto tells_of = [why = ExcludedBy(pattern)](const MissedMatch& miss) {
@@ -109,6 +110,7 @@ class Rewriter {
       : model_(model),
         context_(context),
         format_(format),
+        earlier_(TakeMisses(context)),
         excluded_(context.Option("weights_exclude", "")) {}
 
   absl::StatusOr<bool> Run() {
@@ -123,26 +125,36 @@ class Rewriter {
         PF_RETURN_IF_ERROR(Visit(scope, node));
       }
     }
-    PF_RETURN_IF_ERROR(excluded_.CheckUsed(context_.misses));
+    PF_RETURN_IF_ERROR(excluded_.CheckUsed(earlier_));
     return changed_;
   }
 
  private:
+  // Those of a run before, which looked at the same places: what it saw computed may be a constant by
+  // now.
+  static std::vector<MissedMatch> TakeMisses(PassContext& context) {
+    std::vector<MissedMatch> taken;
+    std::erase_if(context.misses, [&taken](const MissedMatch& miss) {
+      if (miss.rule == kName) taken.push_back(miss);
+      return miss.rule == kName;
+    });
+    return taken;
+  }
+
   absl::Status Visit(const GraphScope& scope, Node* node) {
     if (format_.layout == WeightLayout::kRows && RoundsInFloat(*node))
       return RoundActivations(node);
     const absl::StatusOr<WeightMatch> match = WeightMatchOf(node, format_);
-    if (!match.ok()) {
-      context_.AddMissedMatch(kName, NodeLabel(*node), StdView(match.status().message()));
-      return absl::OkStatus();
-    }
-    if (match->weights.empty()) {
+    if (match.ok() && match->weights.empty()) {
       // What computes its weight may be folded before the next run.
       if (match->node != nullptr) excluded_.Find(*match);
       return absl::OkStatus();
     }
-    if (const std::string* pattern = excluded_.Find(*match)) {
-      context_.AddMissedMatch(kName, NodeLabel(*node), ExcludedBy(*pattern));
+    const std::string* pattern = excluded_.Find(match.ok() ? *match : Refused(node));
+    if (pattern != nullptr || !match.ok()) {
+      context_.AddMissedMatch(
+          kName, NodeLabel(*node),
+          pattern != nullptr ? ExcludedBy(*pattern) : std::string(match.status().message()));
       return absl::OkStatus();
     }
     const absl::StatusOr<Node*> made = stored_->Put(*match);
@@ -154,6 +166,15 @@ class Rewriter {
     return context_.Rewrote(model_, kName);
   }
 
+  // What stays for another reason has names that patterns may have too.
+  static WeightMatch Refused(Node* node) {
+    WeightMatch match{.node = node};
+    for (const Value* input : node->inputs()) {
+      if (ConstantOf(input) != nullptr) match.weights.push_back({.value = input});
+    }
+    return match;
+  }
+
   // Products with codes keep those: where they leave the activations' precision open, a unit for
   // bfloat16 multiplies them as such.
   static bool RoundsInFloat(const Node& node) {
@@ -161,7 +182,6 @@ class Rewriter {
   }
 
   absl::Status RoundActivations(Node* node) {
-    constexpr int64_t kBfloat16Level = 3;
     std::vector<std::string> names = {node->name, node->output(0)->name(), node->input(1)->name()};
     if (const std::string* pattern = excluded_.Find(names, *node)) {
       context_.AddMissedMatch(kName, NodeLabel(*node), ExcludedBy(*pattern));
@@ -191,6 +211,7 @@ class Rewriter {
   Model& model_;
   PassContext& context_;
   const WeightFormat& format_;
+  const std::vector<MissedMatch> earlier_;
   Exclusions excluded_;
   std::optional<StoredWeights> stored_;
   bool changed_ = false;

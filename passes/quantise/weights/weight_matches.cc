@@ -11,6 +11,7 @@
 #include "pagefuse/ir/tensor/absent_tensor.h"
 #include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/edit/node_walk.h"
+#include "pagefuse/passes/quantise/weights/kept_weights.h"
 
 namespace pagefuse {
 namespace {
@@ -36,7 +37,10 @@ absl::StatusOr<WeightUse> MatrixOf(const Value* value, bool transposed, int rank
   }
   const Tensor* tensor = ConstantOf(value);
   WeightUse use{.value = value};
-  if (tensor == nullptr) return use;
+  if (tensor == nullptr) {
+    PF_RETURN_IF_ERROR(ExpectConstant(*value));
+    return use;
+  }
   const auto expected = [&](std::string_view what, std::string_view found) {
     return Kept(StrCat("weight \"", value->name(), "\": expected ", what, ", got ", found));
   };
@@ -49,8 +53,6 @@ absl::StatusOr<WeightUse> MatrixOf(const Value* value, bool transposed, int rank
     return expected("float, float16 or bfloat16", DataTypeName(type));
   }
   const WeightMatrix matrix{.tensor = tensor, .columns_sum = transposed};
-  // A shorter sum has little more codes than scales.
-  constexpr int64_t kLeastTerms = kWeightBlock / 2;
   if (matrix.k() < kLeastTerms) {
     return expected(StrCat("a sum of ", kLeastTerms, " terms at least"), StrCat(matrix.k()));
   }
@@ -98,7 +100,10 @@ absl::Status ExpectMatrices(const Value* x, const WeightMatrix& matrix) {
 absl::StatusOr<WeightMatch> ProductSite(Node* node, bool transposed) {
   PF_ASSIGN_OR_RETURN(WeightUse weight,
                       MatrixOf(node->input(1), transposed, ExpectedRank(node->input(1))));
-  if (IsComputed(weight)) return WeightMatch{};
+  if (IsComputed(weight)) {
+    PF_RETURN_IF_ERROR(ExpectRight(*node));
+    return WeightMatch{};
+  }
   PF_RETURN_IF_ERROR(ExpectZero(*node, "transA"));
   PF_RETURN_IF_ERROR(ExpectNumber(*node, "alpha", 1));
   return WeightMatch{.node = node, .weights = {weight}};
@@ -193,12 +198,15 @@ bool HoldsAngles(const Node& gather) {
 }
 
 absl::StatusOr<WeightMatch> TableSite(Node* node) {
-  const Tensor* tensor = ConstantOf(node->input(0));
-  const bool is_table = tensor != nullptr && tensor->rank() == 2 &&
-                        IsFloatingPoint(tensor->dtype()) &&
-                        NormalAxis(IntOr(*node, "axis", 0), 2) == 0;
-  if (!is_table) return WeightMatch{};
-  PF_ASSIGN_OR_RETURN(const WeightUse table, MatrixOf(node->input(0), true));
+  const Value* rows = node->input(0);
+  const auto& shape = rows->shape();
+  if (!IsFloatingPoint(rows->dtype()) || !shape || shape->rank() < kMatrix) return WeightMatch{};
+  PF_ASSIGN_OR_RETURN(const WeightUse table, MatrixOf(rows, true));
+  if (IsComputed(table)) return WeightMatch{};
+  const int64_t axis = NormalAxis(IntOr(*node, "axis", 0), kMatrix);
+  if (axis != 0) {
+    return Kept(StrCat("table \"", table.value->name(), "\": expected axis 0, got ", axis));
+  }
   if (HoldsAngles(*node)) {
     return Kept(StrCat("table \"", table.value->name(),
                        "\": expected embeddings, got factors of a rotation"));
@@ -248,6 +256,7 @@ constexpr SiteOp kSiteOps[] = {
 }  // namespace
 
 absl::StatusOr<WeightMatch> WeightMatchOf(Node* node, const WeightFormat& format) {
+  PF_RETURN_IF_ERROR(ExpectNumbers(*node, format));
   for (const SiteOp& op : kSiteOps) {
     if (!node->Is(op.op, op.domain)) continue;
     PF_ASSIGN_OR_RETURN(WeightMatch match, op.match(node));
@@ -257,6 +266,7 @@ absl::StatusOr<WeightMatch> WeightMatchOf(Node* node, const WeightFormat& format
                                                             : CheckBlocks(match, format));
     return match;
   }
+  PF_RETURN_IF_ERROR(ExpectOtherOp(*node));
   return WeightMatch{};
 }
 
