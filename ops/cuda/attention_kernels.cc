@@ -42,7 +42,7 @@ void TakeMemory(const KernelArgs& args, const AttentionCut& cut, PagedAttention&
 }
 
 Error RunPlain(const KernelArgs& args, PagedAttention& call) {
-  const AttentionCut cut = CutAttention(call.batch, Multiprocessors());
+  const AttentionCut cut = CutAttention(call.batch);
   TakeMemory(args, cut, call);
   return LaunchPagedAttention(call, cut, StreamOf(args));
 }
@@ -143,7 +143,7 @@ PagedAttention AttentionOf(const PagedAttentionProblem& form) {
 absl::Status RunAttention(KernelArgs& args, PagedAttention call, int query_start_loc) {
   if (call.batch.head_size > kLongestAttentionHead) return TooLong(call.batch.head_size);
   if (HasTokenEach(args, call.batch, query_start_loc)) {
-    const DecodePlan plan = PlanDecode(call, ComputeCapability(), Multiprocessors());
+    const DecodePlan plan = PlanDecode(call, CurrentDecodeDevice());
     if (plan.format != DecodeFormat::kNone) {
       const Error error = RunDecode(args, call, plan);
       if (error != kNoDecode) return LaunchStatus(error);

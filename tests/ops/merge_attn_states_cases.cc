@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -33,8 +34,17 @@ OpCases MergeAttnStatesCases() {
                           .inputs = {Floats({1, 1, 2}, {4, -8}), Floats({1, 1}, {0}),
                                      Floats({1, 1, 2}, {8, 4}), Floats({1, 1}, {std::log(3.0f)})},
                           .outputs = {Floats({1, 1, 2}, {7, 1}), Floats({1, 1}, {std::log(4.0f)})}};
+  // Beside a part without keys.
+  const float infinity = std::numeric_limits<float>::infinity();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const OpCase broken = {
+      .name = "lse_is_nan",
+      .inputs = {Floats({2, 1, 2}, {0, 0, nan, nan}), Floats({1, 2}, {-infinity, nan}),
+                 Floats({2, 1, 2}, {nan, nan, 0, 0}), Floats({1, 2}, {nan, -infinity})},
+      .outputs = {Floats({2, 1, 2}, {nan, nan, nan, nan}), Floats({1, 2}, {nan, nan})}};
   return OpCases("pagefuse.MergeAttnStates")
       .Add(by_hand)
+      .Add(broken)
       .Add(MergeCase("float", kFloat, 17, -1))
       .Add(MergeCase("half_partial", kFloat16, 40, 2))
       .Add(MergeCase("bfloat16_none_merged", kBfloat16, 8, 0))

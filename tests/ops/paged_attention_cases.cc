@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 
 #include "op_test.h"
 
@@ -11,6 +13,7 @@ namespace {
 
 using testing::PagedAttentionInstance;
 using testing::PagedAttentionSpec;
+using testing::SequenceSpec;
 
 OpCase FromSpec(std::string name, const PagedAttentionSpec& spec) {
   const PagedAttentionInstance instance(spec);
@@ -78,6 +81,118 @@ OpCases& AddBroken(OpCases& cases) {
                                        .sequences = {{1, 37}, {5, 18}},
                                        .broken = true,
                                        .nan_value = 2.0f}));
+}
+
+// A token of each sequence, over rows of a byte an element with a scale each.
+PagedAttentionSpec ScaledRows(DataType query, DataType cache) {
+  return {.query = query,
+          .mode = cache == DataType::kInt8 ? KvQuantMode::kInt8PerTokenHead
+                                           : KvQuantMode::kFp8PerTokenHead,
+          .cache = cache,
+          .head_size = 128,
+          .sequences = {{1, 100}, {1, 40}},
+          .lse = true};
+}
+
+// Of a position of the first sequence, for its first KV head: where caches and scales have it.
+int64_t RowOf(const OpCase& op_case, int64_t position) {
+  const auto& dims = op_case.inputs[1].dims();
+  const int64_t block = op_case.inputs[5].values<int32_t>()[position / dims[1]];
+  return (block * dims[1] + position % dims[1]) * dims[2];
+}
+
+constexpr int kKeyScales = 9, kValueScales = 10;
+OpCase WithScale(OpCase op_case, int input, float scale) {
+  op_case.inputs[input].mutable_values<float>()[RowOf(op_case, 33)] = scale;
+  return op_case;
+}
+
+// As an infinite element leaves a row: the others are 0.
+OpCase WithInfiniteRow(OpCase op_case) {
+  const auto values = op_case.inputs[2].mutable_values<int8_t>();
+  std::ranges::fill(values.subspan(RowOf(op_case, 33) * 128, 128), int8_t{0});
+  return WithScale(std::move(op_case), kValueScales, std::numeric_limits<float>::infinity());
+}
+
+// Scores of a sequence's only key are infinite, of one sign for the first head and of the other for
+// the next one, which shares it.
+OpCase InfiniteScores() {
+  PagedAttentionSpec spec = ScaledRows(DataType::kFloat, DataType::kInt8);
+  spec.sequences = {{1, 1}, {1, 40}};
+  spec.lse = false;
+  OpCase op_case = FromSpec("scores_are_infinite", spec);
+  op_case.inputs[kKeyScales].mutable_values<float>()[RowOf(op_case, 0)] =
+      std::numeric_limits<float>::infinity();
+  const auto query = op_case.inputs[0].mutable_values<float>();
+  for (int d = 0; d < 128; ++d) query[128 + d] = -query[d];
+  op_case.decomposes = false;
+  return op_case;
+}
+
+// The same where later keys have by far higher scores.
+OpCase BrokenScaleWithoutWeight() {
+  OpCase op_case = FromSpec("value_scale_is_nan_where_its_weight_vanishes",
+                            ScaledRows(DataType::kFloat, DataType::kInt8));
+  const auto codes = op_case.inputs[1].mutable_values<int8_t>();
+  std::ranges::fill(codes, int8_t{100});
+  const auto query = op_case.inputs[0].mutable_values<float>();
+  std::ranges::fill(query, 1.0f);
+  const auto scales = op_case.inputs[kKeyScales].mutable_values<float>();
+  for (int64_t p = 0; p < 100; ++p) scales[RowOf(op_case, p)] = 0.01f * static_cast<float>(p);
+  return WithScale(std::move(op_case), kValueScales, std::numeric_limits<float>::quiet_NaN());
+}
+
+// Later keys have by far higher scores than the first one, whose value is broken.
+OpCase BrokenValueWithoutWeight(std::string name, std::vector<SequenceSpec> sequences) {
+  OpCase op_case = FromSpec(std::move(name), {.query = DataType::kBfloat16,
+                                              .cache = DataType::kBfloat16,
+                                              .head_size = 128,
+                                              .sequences = std::move(sequences),
+                                              .lse = true});
+  const std::vector<int64_t> dims(op_case.inputs[1].dims().begin(), op_case.inputs[1].dims().end());
+  std::vector<float> keys(op_case.inputs[1].size(), 0), values(keys.size(), 0.5f);
+  for (int64_t p = 0; p < 100; ++p) {
+    const int64_t row = RowOf(op_case, p) * 128;
+    std::fill_n(keys.begin() + row, 128, static_cast<float>(p) / 4);
+    values[row + p] = static_cast<float>(p);
+  }
+  values[RowOf(op_case, 0) * 128 + 5] = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<int64_t> query(op_case.inputs[0].dims().begin(),
+                                   op_case.inputs[0].dims().end());
+  const std::vector<float> ones(op_case.inputs[0].size(), 1);
+  op_case.inputs[0] = As(DataType::kBfloat16, Floats(query, ones));
+  op_case.inputs[1] = As(DataType::kBfloat16, Floats(dims, keys));
+  op_case.inputs[2] = As(DataType::kBfloat16, Floats(dims, values));
+  return op_case;
+}
+
+OpCases& AddBrokenScales(OpCases& cases) {
+  using enum DataType;
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  const auto make = [](std::string name, DataType query, DataType cache) {
+    return FromSpec(std::move(name), ScaledRows(query, cache));
+  };
+  const Tensor large_sinks = Floats({4}, {150, 150, 150, 150});
+  const OpCase key_and_sink =
+      With(make("int8_key_scale_is_nan_beside_a_sink", kBfloat16, kInt8), 11, large_sinks);
+  const OpCase value_and_sink =
+      With(make("fp8_value_scale_is_nan_beside_a_sink", kFloat, kFloat8E4M3FN), 11, large_sinks);
+  OpCase negative = make("int8_scales_are_negative", kFloat, kInt8);
+  negative = WithScale(WithScale(negative, kKeyScales, -0.02f), kValueScales, -0.05f);
+  return cases.Add(WithScale(make("int8_value_scale_is_nan", kFloat, kInt8), kValueScales, kNan))
+      .Add(WithScale(make("fp8_value_scale_is_nan", kBfloat16, kFloat8E4M3FN), kValueScales, kNan))
+      .Add(WithScale(make("fp8_key_scale_is_nan", kFloat16, kFloat8E4M3FN), kKeyScales, kNan))
+      .Add(WithScale(key_and_sink, kKeyScales, kNan))
+      .Add(WithScale(value_and_sink, kValueScales, kNan))
+      .Add(WithScale(make("int8_value_scale_is_infinite", kFloat, kInt8), kValueScales,
+                     std::numeric_limits<float>::infinity()))
+      .Add(WithInfiniteRow(make("int8_row_of_an_infinite_value", kBfloat16, kInt8)))
+      .Add(negative)
+      .Add(InfiniteScores())
+      .Add(BrokenScaleWithoutWeight())
+      .Add(BrokenValueWithoutWeight("value_is_nan_where_its_weight_vanishes", {{1, 100}, {1, 40}}))
+      .Add(BrokenValueWithoutWeight("value_of_a_prompt_is_nan_where_its_weight_vanishes",
+                                    {{30, 100}, {1, 40}}));
 }
 
 OpCases& AddRejected(OpCases& cases) {
@@ -165,7 +280,7 @@ OpCases PagedAttentionCases() {
               "the kernel does not round dequantised elements to the type of query")
       .Within(kBfloat16, {.rtol = 1e-2, .atol = 6e-3},
               "the kernel does not round dequantised elements to the type of query");
-  return AddRejected(AddBroken(cases));
+  return AddRejected(AddBrokenScales(AddBroken(cases)));
 }
 
 }  // namespace pagefuse::pagefuse_ops

@@ -38,6 +38,13 @@ OpCase ByHand() {
           .outputs = {Floats({1, 1, 1, 2}, {1, 3})}};
 }
 
+// All scores of a query are no numbers.
+OpCase BrokenQuery(const Shapes& s) {
+  OpCase op_case = CaseOf(s);
+  op_case.inputs[0].mutable_values<float>()[3] = std::numeric_limits<float>::quiet_NaN();
+  return op_case;
+}
+
 }  // namespace
 
 OpCases SinkAttentionCases() {
@@ -48,6 +55,8 @@ OpCases SinkAttentionCases() {
       .Add(CaseOf({.name = "one_shared_head", .groups = 1, .mask = {2, 1, 5, 7}}))
       .Add(CaseOf({.name = "groups", .groups = 2, .value_size = 3, .mask = {1, 1, 5, 7}}))
       .Add(CaseOf({.name = "mask_of_keys", .mask = {1, 4, 1, 7}}))
+      .Add(BrokenQuery({.name = "nan_query"}))
+      .Add(BrokenQuery({.name = "nan_query_of_one", .batch = 1, .queries = 1, .keys = 700}))
       .Add(CaseOf({.name = "no_queries", .queries = 0}))
       .Add(CaseOf({.name = "no_keys", .keys = 0}))
       .Add(CaseOf({.name = "wide",

@@ -10,6 +10,7 @@ namespace pagefuse::pagefuse_ops {
 namespace {
 
 using testing::SparseMlaCase;
+using testing::SparseMlaSpec;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
@@ -47,6 +48,56 @@ OpCase DenseMeans() {
           .attributes = {{"scale", 1.0f}, {"head_dim_v", 2}},
           .outputs = {Floats({3, 1, 2}, {0.5f, 0.5f, 1, 1, 0, 0}),
                       Floats({3, 1}, {std::log(2.0f), std::log(3.0f), kInfinity})}};
+}
+
+// All rows of a sequence but the first have -inf where queries have 1: they have no weight, and times
+// that it is no number.
+OpCase InfiniteRows(std::string name, SparseMlaSpec spec) {
+  constexpr int64_t kFirst = 64;
+  spec.sequences = {{1, 300}, {1, 20}};
+  OpCase op_case = SparseMlaCase(std::move(name), spec);
+  const bool coded = spec.format == "fp8_ue8m0";
+  const int64_t element = coded ? 448 : 3;  // a bfloat16 behind the codes
+  Tensor queries = As(DataType::kFloat, op_case.inputs[0]);
+  const auto q = queries.mutable_values<float>();
+  for (size_t at = element; at < q.size(); at += queries.dims()[2]) q[at] = 1;
+  op_case.inputs[0] = As(spec.query, queries);
+  Tensor& cache = op_case.inputs[1];
+  for (int64_t p = kFirst; p < spec.sequences[0].length; ++p) {
+    const int64_t block = op_case.inputs[8].values<int32_t>()[p / spec.block_size];
+    const int64_t slot = p % spec.block_size;
+    if (coded) {
+      const int64_t at = block * cache.dims()[1] + slot * 576 + element;
+      cache.mutable_values<uint8_t>()[at] = 0x80;
+      cache.mutable_values<uint8_t>()[at + 1] = 0xFF;
+    } else {
+      const int64_t row = block * spec.block_size + slot;
+      cache.mutable_values<float>()[row * spec.head_size + element] = -kInfinity;
+    }
+  }
+  return op_case;
+}
+
+OpCases& AddBroken(OpCases& cases) {
+  // All scores are no numbers.
+  OpCase query =
+      SparseMlaCase("nan_query", {.query = DataType::kFloat, .sequences = {{1, 300}, {1, 20}}});
+  query.inputs[0].mutable_values<float>()[7] = std::numeric_limits<float>::quiet_NaN();
+  OpCase bf16 =
+      SparseMlaCase("nan_query_ue8m0", {.format = "fp8_ue8m0", .columns = 100, .sink = true});
+  Tensor queries = As(DataType::kFloat, bf16.inputs[0]);
+  queries.mutable_values<float>()[7] = std::numeric_limits<float>::quiet_NaN();
+  bf16.inputs[0] = As(DataType::kBfloat16, queries);
+  const SparseMlaSpec coded = {.format = "fp8_ue8m0", .sink = true};
+  const OpCase infinite = InfiniteRows("infinite_rows_ue8m0", coded);
+  OpCase sinks = With(infinite, 4, Floats({4}, {150, 150, 150, 150}));
+  sinks.name = "infinite_rows_beside_large_sinks";
+  return cases
+      .Add(InfiniteRows("infinite_rows", {.query = DataType::kFloat, .cache = DataType::kFloat}))
+      .Add(infinite)
+      .Add(query)
+      .Add(bf16)
+      .Add(sinks);
 }
 
 OpCases& AddRejectedPorts(OpCases& cases) {
@@ -179,6 +230,7 @@ OpCases SparseMlaAttentionCases() {
               "weights are rounded to bfloat16 before the product with values")
       .Within(kBfloat16, {.rtol = 1.0 / 256, .atol = testing::kSparseMlaLargest / 512},
               "weights are rounded to bfloat16 before the product with values");
+  AddBroken(cases);
   AddRejectedPorts(cases);
   AddRejectedValues(cases);
   return cases;

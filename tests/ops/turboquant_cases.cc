@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <limits>
+#include <span>
 
 #include "op_test.h"
 
@@ -30,6 +32,50 @@ OpCase BrokenQuery() {
   OpCase op_case = MakeCase("nan_value", AttentionInputs({.sequences = {{1, 37}, {3, 9}}}), 2);
   op_case.inputs[0].mutable_values<float>()[0] = std::numeric_limits<float>::quiet_NaN();
   return WithAttribute(std::move(op_case), "nan_value", 1.5f);
+}
+
+// What a float16 number of a slot becomes: the key's norm, or the scale of the value.
+struct SlotField {
+  bool is_scale = true;
+  uint16_t number = 0;
+};
+
+// A token of each sequence, and of the first one's slot 33 another number.
+OpCase WithField(std::string name, const TurboQuantSpec& spec, SlotField field) {
+  OpCase op_case = MakeCase(std::move(name), AttentionInputs(spec), 2);
+  const auto& dims = op_case.inputs[1].dims();
+  const int64_t block = op_case.inputs[2].values<int32_t>()[33 / dims[1]];
+  const auto slot = op_case.inputs[1].mutable_values<uint8_t>().subspan(
+      (block * dims[1] + 33 % dims[1]) * dims[2] * dims[3]);
+  const TurboQuantFormat format = spec.format();
+  op_case.within =
+      Tolerance{.rtol = 1e-4, .atol = 1e-4};  // lse of queries that kernels round to half
+  const int64_t at =
+      field.is_scale ? format.KeyBytes() + format.ValueDataBytes() : format.KeyDataBytes();
+  slot[at] = static_cast<uint8_t>(field.number);
+  slot[at + 1] = static_cast<uint8_t>(field.number >> 8);
+  if (field.number == 0x7C00) {  // as a value leaves it whose numbers reach too far
+    std::ranges::fill(slot.subspan(format.KeyBytes(), format.ValueDataBytes()), uint8_t{0});
+  }
+  return op_case;
+}
+
+OpCases& AddBrokenSlots(OpCases& cases) {
+  const auto spec = [](int key_bits, int value_bits) {
+    return TurboQuantSpec{.key_bits = key_bits,
+                          .value_bits = value_bits,
+                          .type = DataType::kBfloat16,
+                          .head_size = 128,
+                          .sequences = {{1, 100}, {1, 40}},
+                          .lse = true};
+  };
+  OpCase sink = WithField("norm_is_nan_beside_a_sink", spec(4, 4), {false, 0x7E00});
+  sink.inputs.resize(7);
+  sink.inputs.push_back(Floats({4}, {150, 150, 150, 150}));
+  return cases.Add(WithField("scale_is_nan", spec(4, 4), {true, 0x7E00}))
+      .Add(WithField("scale_is_infinite", spec(3, 4), {true, 0x7C00}))
+      .Add(WithField("scale_is_negative", spec(3, 3), {true, 0xB4CD}))
+      .Add(sink);
 }
 
 Tensor Bytes(std::vector<int64_t> dims) {
@@ -233,7 +279,7 @@ OpCases TurboQuantAttentionCases() {
                "attribute \"softcap\": expected 0 or more, got -1")
       .Rejects(WithAttribute(good, "norm_correction", 2),
                "attribute \"norm_correction\": expected 0 or 1, got 2");
-  return cases;
+  return AddBrokenSlots(cases);
 }
 
 OpCases TurboQuantDequantCases() {

@@ -56,7 +56,7 @@ void ReferenceRow(const DenseAttention& call, const Row& row, const float* sink)
     if (call.softcap != 0) score = call.softcap * std::tanh(score / call.softcap);
     if (row.bias != nullptr) score += row.bias[j * call.bias.strides[3]];
     scores[j] = score;
-    max = std::fmax(max, score);
+    if (score > max || std::isnan(score)) max = score;  // NaN stays, and shows in the sum
   }
   std::vector<double> y(static_cast<size_t>(call.v_size));
   if (max != kMasked) {

@@ -18,7 +18,7 @@ MergeWeights WeightsOf(const MergeCall& call, int64_t token, int64_t head) {
   const float p = call.prefix_lse[at] == kInfinity ? -kInfinity : call.prefix_lse[at];
   const float s = call.suffix_lse[at] == kInfinity ? -kInfinity : call.suffix_lse[at];
   const float m = std::max(p, s);
-  if (m == -kInfinity) return {1, 0, -kInfinity};
+  if (p == -kInfinity && s == -kInfinity) return {1, 0, -kInfinity};
   const float wp = std::exp(p - m);
   const float ws = std::exp(s - m);
   const float w = wp + ws;

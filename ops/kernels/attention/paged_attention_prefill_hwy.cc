@@ -218,8 +218,8 @@ class PrefillTile {
     }
   }
 
-  // As Values, for a tile with infinities or NaN among its values: a weight of 0 must not touch
-  // them, since the key may be one that the row does not see.
+  // As Values, for a tile with infinities or NaN among its values, which keys that a row does not see
+  // must not bring into it.
   void SparseValues(int64_t tile) {
     const auto width = static_cast<int64_t>(PanelWidth());
     for (size_t r = 0; r < rows_.size(); ++r) {
@@ -230,7 +230,9 @@ class PrefillTile {
         float sum = output(r)[d] * at_.alpha[r];
         for (int64_t j = seen.begin; j < seen.end; ++j) {
           const float weight = scores(r)[j];
-          if (weight != 0) sum += weight * values[j * width];
+          if (weight != 0 || SeesAll(rows_[r], tile + j, tile + j + 1)) {
+            sum += weight * values[j * width];
+          }
         }
         output(r)[d] = sum;
       }

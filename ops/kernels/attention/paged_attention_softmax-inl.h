@@ -209,16 +209,19 @@ HWY_INLINE float SoftmaxTile(const ScoreRow& row, int64_t tile_begin, size_t fir
   auto sum = hn::Zero(df);
   auto offset = hn::Zero(df);
   for (size_t i = first; i < last; i += lanes) {
-    auto e = Exp(df, hn::Sub(hn::LoadU(df, s + i), base_v));
+    const auto x = hn::LoadU(df, s + i);
+    // A scale of a key that the row does not see may be NaN; one that it sees counts however small
+    // its weight is.
+    const auto seen = hn::Ne(x, minus_infinity);
+    auto e = Exp(df, hn::Sub(x, base_v));
     sum = hn::Add(sum, e);
     if (row.value_offsets != nullptr) {
       const auto shifted = hn::Mul(e, hn::LoadU(df, row.value_offsets + i));
-      offset = hn::Add(offset, hn::IfThenZeroElse(hn::Eq(e, hn::Zero(df)), shifted));
+      offset = hn::Add(offset, hn::IfThenElseZero(seen, shifted));
     }
     if (row.value_scales != nullptr) {
-      // A scale of a key that the row does not see may be NaN.
       const auto scaled = hn::Mul(e, hn::LoadU(df, row.value_scales + i));
-      e = hn::IfThenZeroElse(hn::Eq(e, hn::Zero(df)), scaled);
+      e = hn::IfThenElseZero(seen, scaled);
     }
     hn::StoreU(e, df, s + i);
   }

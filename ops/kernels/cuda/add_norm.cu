@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "pagefuse/ops/kernels/cuda/add_norm.h"
-#include "pagefuse/ops/kernels/cuda/launch_kernel.h"
+#include "pagefuse/ops/kernels/cuda/norm_rows.h"
 #include "pagefuse/ops/kernels/cuda/ptx.h"
 #include "pagefuse/ops/kernels/cuda/row_team.h"
 #include "pagefuse/ops/kernels/cuda/row_vectors.h"
@@ -12,9 +12,7 @@
 namespace pagefuse::cuda {
 namespace {
 
-// Rows of up to kMostKept pieces lie in the registers of teams whose lanes have up to kKept of them each: few warps have
-// little to tell one another. Of longer ones lanes keep kKeptOfLong pieces, and read again those behind.
-constexpr int kKept = 3, kKeptLanes = 512, kMostKept = kKept * kKeptLanes;
+// Pieces of a longer row that a lane keeps.
 constexpr int kKeptOfLong = 2;
 
 // A row in pieces of kVector elements, of which each lane has every blockDim.x-th.
@@ -137,33 +135,16 @@ __global__ void __launch_bounds__(kIsLong ? kMostLanes : kKeptLanes, 1)
   row.Write(row.Inverse(p.sum, p.epsilon, 1));
 }
 
-bool SuitsVectors(const AddNormParams& p) {
-  constexpr int64_t kBytes = 16;  // of the widest piece
-  if (p.n % 4 != 0) return false;
-  for (const void* data : {p.x, p.residual, p.x_weight, p.weight, static_cast<const void*>(p.sum),
-                           static_cast<const void*>(p.y)}) {
-    if (!IsAligned(data, kBytes)) return false;
-  }
-  return true;
-}
-
-template <typename T, int kVector>
-Error LaunchRows(const AddNormParams& p, Stream stream) {
-  const int64_t pieces = p.n / kVector;
-  const bool is_long = pieces > kMostKept;
-  const int lanes = is_long ? LanesFor(pieces) : LanesThatKeep(pieces, kKept);
-  const auto kernel = is_long ? AddNormKernel<T, kVector, true> : AddNormKernel<T, kVector, false>;
-  return Launch(kernel, TeamShape(p.rows, lanes), stream, p, 1.0f / static_cast<float>(p.n));
-}
-
 }  // namespace
 
 Error LaunchAddNorm(const AddNormParams& params, Stream stream) {
   if (params.rows == 0 || params.n == 0) return 0;
-  return ForFloatType(params.type, [&]<typename T>() -> Error {
-    return SuitsVectors(params) ? LaunchRows<T, 4>(params, stream)
-                                : LaunchRows<T, 1>(params, stream);
-  });
+  const auto kernel_of = [&]<typename T, int kVector, bool kIsLong>() {
+    return AddNormKernel<T, kVector, kIsLong>;
+  };
+  return LaunchNormRows(
+      params, {params.x, params.residual, params.x_weight, params.weight, params.sum, params.y},
+      kernel_of, stream);
 }
 
 }  // namespace pagefuse::cuda

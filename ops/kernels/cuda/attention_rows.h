@@ -54,7 +54,7 @@ __device__ inline void DecodePlainRow(const PagedAttention& p, const uint8_t* da
   }
 }
 
-// A row of keys or values of a mode, in shared memory; `scale` is its own where rows have scales. Elements are to[d] times what is returned.
+// A row of keys or values of a mode; `scale` is its own where rows have scales. Elements are to[d] times what is returned.
 __device__ inline float DecodeCacheRow(const PagedAttention& p, const uint8_t* data, float scale,
                                        const float* tensor_scale, float* to) {
   const int n = static_cast<int>(p.batch.head_size);
@@ -220,7 +220,7 @@ __device__ void FinishRow(const PagedAttention& p, Row row, RowSums sums, float*
   const float after = kAnyMode && p.has_f8_query() && p.v_scale != nullptr ? *p.v_scale : 1.0f;
 #pragma unroll 1
   for (int d = LaneId(); d < n; d += kWarp) {
-    o[d] = empty || factor == 0 ? 0.0f : o[d] * factor / sums.sum * after;
+    o[d] = empty ? 0.0f : o[d] * factor / sums.sum * after;
   }
   __syncwarp();
   if (kAnyMode && p.transforms_rows()) {

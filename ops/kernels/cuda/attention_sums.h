@@ -174,10 +174,11 @@ template <int chunks>
 __device__ void AttendTiles(const PagedAttention& p, const TileShape& shape, const Task& task,
                             KeyInterval keys, const SharedTile& shared,
                             Accumulators<chunks>& sums) {
+  constexpr int kLeast = kLeastCopies<chunks>;
   const auto* direct_keys = reinterpret_cast<const float*>(shared.keys);
   const auto* direct_values = reinterpret_cast<const float*>(shared.values);
   TileKey key = KeyOf(p, task, keys.begin, keys.end), next;
-  CopyTile(p, shape, true, task.kv_head, key, shared);
+  CopyTile<kLeast>(p, shape, true, task.kv_head, key, shared);
   TileWeights found;
   for (int64_t first = keys.begin; first < keys.end; first += kKeys) {
 #pragma unroll 1
@@ -185,16 +186,16 @@ __device__ void AttendTiles(const PagedAttention& p, const TileShape& shape, con
       const auto copy_ahead = [&] {
         TileKey ahead = key;
         if (part == 1) next = ahead = KeyOf(p, task, first + kKeys, keys.end);
-        CopyTile(p, shape, part == 1, task.kv_head, ahead, shared);
+        CopyTile<kLeast>(p, shape, part == 1, task.kv_head, ahead, shared);
       };
-      if (shape.overlaps) {
+      if (shape.overlaps()) {
         copy_ahead();
         ptx::WaitForCopies<1>();
       } else {
         ptx::WaitForCopies<0>();
       }
       __syncwarp();
-      DecodeTile(p, shape, part == 0, key, shared);
+      DecodeTile<kLeast>(p, shape, part == 0, task.kv_head, key, shared);
       __syncthreads();
       if (part == 0) {
         ScoreTile(p, task, static_cast<int>(first) + LaneId(), key.block >= 0,
@@ -203,7 +204,7 @@ __device__ void AttendTiles(const PagedAttention& p, const TileShape& shape, con
         AddTile(p, key.block >= 0, shape.direct ? direct_values : shared.tile, shared, found, sums);
       }
       __syncthreads();
-      if (!shape.overlaps) copy_ahead();
+      if (!shape.overlaps()) copy_ahead();
     }
     key = next;
   }

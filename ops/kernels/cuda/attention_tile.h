@@ -32,8 +32,10 @@ struct TileShape {
   int head_size = 0, warps = 0;
   int key_bytes = 0, value_bytes = 0;  // of a row of the cache
   bool direct = false;                 // rows are floats as they are: nothing is decoded
-  bool overlaps = true;  // values come while keys are computed, and keys while values are
+  // Tiles of rows as the cache has them. 2: values come while keys are computed, and keys while values are; 0: rows are decoded from the cache.
+  int copies = 2;
 
+  constexpr bool overlaps() const { return copies == 2; }
   constexpr int key_stride() const {
     return direct ? 4 * TileStride(head_size) : (key_bytes + 15) / 16 * 16;
   }
@@ -43,21 +45,22 @@ struct TileShape {
   // Offsets.
   constexpr int tile() const { return 0; }  // [kKeys][TileStride], float
   constexpr int keys() const { return direct ? 0 : 4 * kKeys * TileStride(head_size); }
-  constexpr int values() const { return keys() + (overlaps ? kKeys * key_stride() : 0); }
+  constexpr int values() const { return keys() + (overlaps() ? kKeys * key_stride() : 0); }
   constexpr int query() const {
-    return keys() + (overlaps ? kKeys * (key_stride() + value_stride())
-                              : kKeys * std::max(key_stride(), value_stride()));
+    if (copies == 0) return keys();
+    return keys() + (overlaps() ? kKeys * (key_stride() + value_stride())
+                                : kKeys * std::max(key_stride(), value_stride()));
   }
   constexpr int weights() const { return query() + 4 * warps * kRows * QueryStride(head_size); }
   constexpr int factors() const { return weights() + 4 * warps * kKeys * kRows; }
   constexpr int rows() const { return factors() + 4 * kKeys; }
   constexpr int bytes() const { return rows() + warps * kRows * static_cast<int>(sizeof(Row)); }
 
-  static constexpr TileShape Of(const PagedAttention& p, int warps, bool overlaps) {
+  static constexpr TileShape Of(const PagedAttention& p, int warps, int copies) {
     TileShape shape;
     shape.head_size = static_cast<int>(p.batch.head_size);
     shape.warps = warps;
-    shape.overlaps = overlaps;
+    shape.copies = copies;
     if (p.is_turboquant) {
       shape.key_bytes = static_cast<int>(p.slot.KeyBytes());
       shape.value_bytes = static_cast<int>(p.slot.ValueBytes());
@@ -67,11 +70,27 @@ struct TileShape {
     const int element = p.element == DataType::kFloat ? 4 : narrow ? 2 : 1;
     const bool nibbles = p.mode == KvQuantMode::kInt4PerTokenHead;
     shape.key_bytes = shape.value_bytes = nibbles ? shape.head_size / 2 : shape.head_size * element;
-    shape.direct = p.element == DataType::kFloat && p.compute_type == DataType::kFloat &&
-                   shape.head_size % 4 == 0;
+    shape.direct = copies > 0 && p.element == DataType::kFloat &&
+                   p.compute_type == DataType::kFloat && shape.head_size % 4 == 0;
     return shape;
   }
+  // With as many copies as a CTA has room for, `least` or more.
+  static constexpr TileShape Within(int most_bytes, const PagedAttention& p, int warps, int least) {
+    int copies = 2;
+    while (copies > least && Of(p, warps, copies).bytes() > most_bytes) --copies;
+    return Of(p, warps, copies);
+  }
 };
+
+// Of rows of up to 128 * chunks elements: copies that every device has room for.
+template <int chunks>
+inline constexpr int kLeastCopies = chunks <= 2 ? 1 : 0;
+static_assert(TileShape{.head_size = 256,
+                        .warps = kMostWarps,
+                        .key_bytes = 1024,
+                        .value_bytes = 1024,
+                        .copies = kLeastCopies<2>}
+                  .bytes() <= 99 << 10);
 
 struct SharedTile {
   uint8_t* keys;  // [kKeys] rows as the cache has them
@@ -217,8 +236,10 @@ __device__ inline void CopyRow(uint8_t* to, const uint8_t* from, int bytes) {
 }
 
 // Begins to copy the keys, or the values, that this warp will decode.
-__device__ inline void CopyTile(const PagedAttention& p, const TileShape& shape, bool are_keys,
-                                int kv_head, const TileKey& key, const SharedTile& shared) {
+template <int least_copies>
+__device__ void CopyTile(const PagedAttention& p, const TileShape& shape, bool are_keys,
+                         int kv_head, const TileKey& key, const SharedTile& shared) {
+  if (least_copies == 0 && shape.copies == 0) return;
   const CacheRows& rows = are_keys ? p.keys : p.values;
   uint8_t* to = are_keys ? shared.keys : shared.values;
   const int stride = are_keys ? shape.key_stride() : shape.value_stride();
@@ -233,8 +254,9 @@ __device__ inline void CopyTile(const PagedAttention& p, const TileShape& shape,
 }
 
 // Decodes them.
-__device__ inline void DecodeTile(const PagedAttention& p, const TileShape& shape, bool are_keys,
-                                  const TileKey& key, const SharedTile& shared) {
+template <int least_copies>
+__device__ void DecodeTile(const PagedAttention& p, const TileShape& shape, bool are_keys,
+                           int kv_head, const TileKey& key, const SharedTile& shared) {
   const int stride = TileStride(shape.head_size);
   const uint8_t* from = are_keys ? shared.keys : shared.values;
   const int from_stride = are_keys ? shape.key_stride() : shape.value_stride();
@@ -247,7 +269,12 @@ __device__ inline void DecodeTile(const PagedAttention& p, const TileShape& shap
     float factor = 1;
     if (!shape.direct) {
       float* to = shared.tile + k * stride;
-      factor = DecodeRow(p, are_keys, from + k * from_stride, scale, to);
+      const uint8_t* row = from + k * from_stride;
+      if (least_copies == 0 && shape.copies == 0) {
+        const CacheRows& rows = are_keys ? p.keys : p.values;
+        row = rows.At(block, __shfl_sync(kAllLanes, key.row, k), kv_head).data;
+      }
+      factor = DecodeRow(p, are_keys, row, scale, to);
       for (int d = shape.head_size + LaneId(); d < stride; d += kWarp) to[d] = 0;
     }
     if (LaneId() == 0) shared.factors[k] = factor;

@@ -2,6 +2,7 @@
 // PagedCacheInsert: a warp a (token, head) row of keys or values, but for rows that are only copied.
 #include "pagefuse/ops/kernels/cuda/insert_copy.h"
 #include "pagefuse/ops/kernels/cuda/insert_rows.h"
+#include "pagefuse/ops/kernels/cuda/row_types.h"
 
 namespace pagefuse::cuda {
 namespace {
@@ -37,18 +38,9 @@ Error LaunchCacheInsert(const CacheInsert& insert, Stream stream) {
   const int longest = std::max(insert.key.head_size, insert.value.head_size);
   if (insert.slots.tokens == 0 || NumSlots(insert.key.rows) == 0 || longest == 0) return 0;
   if (longest > kLongestInsertRow) return cudaErrorInvalidValue;
-  switch (insert.key.source_type) {
-    case DataType::kFloat:
-      return LaunchFrom<float>(insert, stream);
-    case DataType::kFloat16:
-      return LaunchFrom<Float16>(insert, stream);
-    case DataType::kBfloat16:
-      return LaunchFrom<Bfloat16>(insert, stream);
-    case DataType::kFloat8E4M3FN:
-      return LaunchFrom<Float8E4M3FN>(insert, stream);
-    default:
-      return cudaErrorInvalidValue;
-  }
+  const DataType type = insert.key.source_type;
+  if (type == DataType::kFloat8E4M3FN) return LaunchFrom<Float8E4M3FN>(insert, stream);
+  return ForRowType(type, [&]<typename T>() { return LaunchFrom<T>(insert, stream); });
 }
 
 }  // namespace pagefuse::cuda

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of up to 8 rows with weights [K, N], in float, bound by the memory's bandwidth. Device code alone.
+// Products of few rows with weights [K, N], in float, bound by the memory's bandwidth: a block takes up to 8 rows at a time,
+// and reads its weights once for them. Device code alone.
 //
 // A block sums a tile of columns over a part of K. Its lanes lie 8, 16 or 32 beside each other, so that a warp reads runs
 // of up to 512 bytes; what is left of lanes and warps lies below and shares K. Where columns are too few for all

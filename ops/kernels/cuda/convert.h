@@ -105,6 +105,22 @@ PF_HOST_DEVICE inline void WidenE4m3(uint32_t codes, uint32_t& low, uint32_t& hi
 #endif
 }
 
+// Four e4m3fn codes as floats.
+PF_HOST_DEVICE inline void FloatsOfE4m3(uint32_t codes, float (&x)[4]) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  uint32_t halves[2];
+  WidenE4m3(codes, halves[0], halves[1]);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    x[i] = HalfToFloat(static_cast<uint16_t>(halves[i / 2] >> (16 * (i % 2))));
+  }
+#else
+  for (int i = 0; i < 4; ++i) {
+    x[i] = DecodeFloat<E4M3FNFormat>(static_cast<uint8_t>(codes >> (8 * i)));
+  }
+#endif
+}
+
 // --- numbers to codes ---
 
 // The larger magnitude; NaN where one is.

@@ -9,6 +9,7 @@
 #include "pagefuse/ops/kernels/cuda/ptx.h"
 #include "pagefuse/ops/kernels/cuda/register_codes.h"
 #include "pagefuse/ops/kernels/cuda/register_rows.h"
+#include "pagefuse/ops/kernels/cuda/row_types.h"
 
 namespace pagefuse::cuda {
 namespace {
@@ -192,16 +193,8 @@ Error LaunchGroupedInsert(const GroupedInsert& insert, Stream stream) {
   if (insert.hadamard && insert.format.coded > kLongestHadamardRow) return kTooLarge;
   Error error = 0;
   if (LaunchInRegisters(insert, stream, error)) return error;
-  switch (insert.source_type) {
-    case DataType::kFloat:
-      return LaunchFrom<float>(insert, stream);
-    case DataType::kFloat16:
-      return LaunchFrom<Float16>(insert, stream);
-    case DataType::kBfloat16:
-      return LaunchFrom<Bfloat16>(insert, stream);
-    default:
-      return cudaErrorInvalidValue;
-  }
+  return ForRowType(insert.source_type,
+                    [&]<typename T>() { return LaunchFrom<T>(insert, stream); });
 }
 
 Error LaunchJoinedInsert(const JoinedInsert& insert, Stream stream) {

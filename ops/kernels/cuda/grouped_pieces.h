@@ -16,22 +16,6 @@ inline constexpr int kRowsAtOnce = 4;
 
 // --- eight codes ---
 
-__device__ inline void FloatsOfE4m3(uint32_t codes, float (&x)[4]) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-  uint32_t halves[2];
-  WidenE4m3(codes, halves[0], halves[1]);
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    x[i] = HalfToFloat(static_cast<uint16_t>(halves[i / 2] >> (16 * (i % 2))));
-  }
-#else
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    x[i] = DecodeFloat<E4M3FNFormat>(static_cast<uint8_t>(codes >> (8 * i)));
-  }
-#endif
-}
-
 // Whether a code of e4m3fn is NaN, or a scale makes it one.
 __device__ inline bool MayBeNan(uint2 codes, float scale) {
   constexpr uint32_t kMagnitudes = 0x7F7F7F7Fu, kOnes = 0x01010101u, kSigns = 0x80808080u;

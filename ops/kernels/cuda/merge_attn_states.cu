@@ -5,6 +5,7 @@
 #include "pagefuse/ops/kernels/cuda/launch_kernel.h"
 #include "pagefuse/ops/kernels/cuda/merge_attn_states.h"
 #include "pagefuse/ops/kernels/cuda/ptx.h"
+#include "pagefuse/ops/kernels/cuda/row_types.h"
 #include "pagefuse/ops/kernels/numeric/small_float.h"
 
 namespace pagefuse::cuda {
@@ -22,7 +23,7 @@ __device__ Weights WeightsOf(const MergeAttnStates& p, int64_t token, int64_t he
   const float a = p.prefix_lse[at] == INFINITY ? -INFINITY : p.prefix_lse[at];
   const float b = suffix_lse == INFINITY ? -INFINITY : suffix_lse;
   const float max = a < b ? b : a;
-  if (max == -INFINITY) return {1, 0, -INFINITY};
+  if (a == -INFINITY && b == -INFINITY) return {1, 0, -INFINITY};
   const float wa = expf(a - max);
   const float wb = expf(b - max);
   const float w = wa + wb;
@@ -84,16 +85,7 @@ Error LaunchFrom(const MergeAttnStates& p, Stream stream) {
 
 Error LaunchMergeAttnStates(const MergeAttnStates& p, Stream stream) {
   if (p.tokens * p.heads * p.head_size == 0) return 0;
-  switch (p.type) {
-    case DataType::kFloat:
-      return LaunchFrom<float>(p, stream);
-    case DataType::kFloat16:
-      return LaunchFrom<Float16>(p, stream);
-    case DataType::kBfloat16:
-      return LaunchFrom<Bfloat16>(p, stream);
-    default:
-      return cudaErrorInvalidValue;
-  }
+  return ForRowType(p.type, [&]<typename T>() { return LaunchFrom<T>(p, stream); });
 }
 
 }  // namespace pagefuse::cuda

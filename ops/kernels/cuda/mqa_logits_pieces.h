@@ -50,19 +50,7 @@ struct Codes {
   }
   __device__ static Vector<float, 4> Floats(Words codes) {
     Vector<float, 4> floats;
-#if __CUDA_ARCH__ >= 890
-    uint32_t halves[2];
-    WidenE4m3(codes, halves[0], halves[1]);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      floats.at[i] = HalfToFloat(static_cast<uint16_t>(halves[i / 2] >> (i % 2 * 16)));
-    }
-#else
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      floats.at[i] = DecodeFloat<E4M3FNFormat>(static_cast<uint8_t>(codes >> (8 * i)));
-    }
-#endif
+    FloatsOfE4m3(codes, floats.at);
     return floats;
   }
 };

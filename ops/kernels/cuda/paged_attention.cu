@@ -8,6 +8,13 @@
 namespace pagefuse::cuda {
 namespace {
 
+// Of a CTA, so that there is room for their rows beside a tile.
+int MostWarps(int head_size) {
+  tiles::TileShape shape = {.head_size = head_size, .warps = tiles::kMostWarps, .copies = 0};
+  while (shape.bytes() > MostShared() && shape.warps > 1) --shape.warps;
+  return shape.warps;
+}
+
 Error LaunchTiles(const PagedAttention& p, const AttentionCut& cut, Stream stream) {
   if (p.batch.head_size <= 256) return LaunchChunks<2>(p, cut, stream);
   if (p.batch.head_size <= kLongestAttentionHead) return LaunchChunks<4>(p, cut, stream);
@@ -24,22 +31,22 @@ int Multiprocessors() {
   return count;
 }
 
-AttentionCut CutAttention(const AttentionBatch& batch, int multiprocessors) {
-  constexpr int kTileRows = tiles::kMostWarps * tiles::kRows;
+AttentionCut CutAttention(const AttentionBatch& batch) {
   constexpr int kFewestKeys = tiles::kKeys;  // of a split
   constexpr int kMostSplits = 128;
+  const int rows = MostWarps(static_cast<int>(batch.head_size)) * tiles::kRows;
   const int group = static_cast<int>(batch.group());
   AttentionCut cut;
-  cut.part_heads = std::min(group, kTileRows);
+  cut.part_heads = std::min(group, rows);
   cut.parts = (group + cut.part_heads - 1) / cut.part_heads;
   // Sequences of a token each have a tile each.
   const bool decodes = batch.num_tokens <= batch.num_sequences;
-  cut.tile_tokens = decodes || cut.parts > 1 ? 1 : kTileRows / cut.part_heads;
+  cut.tile_tokens = decodes || cut.parts > 1 ? 1 : rows / cut.part_heads;
   cut.warps = (cut.tile_tokens * cut.part_heads + tiles::kRows - 1) / tiles::kRows;
   cut.tiles = batch.num_tokens / cut.tile_tokens + batch.num_sequences;
   const int64_t full_tiles = (batch.num_tokens + cut.tile_tokens - 1) / cut.tile_tokens;
   const int64_t ctas = std::max<int64_t>(1, full_tiles * batch.num_kv_heads * cut.parts);
-  const int64_t wanted = int64_t{multiprocessors} * (cut.warps == 1 ? 12 : 4) / ctas;
+  const int64_t wanted = int64_t{Multiprocessors()} * (cut.warps == 1 ? 12 : 4) / ctas;
   const int64_t most = batch.table_columns * batch.block_size / kFewestKeys;
   cut.splits =
       static_cast<int>(std::max<int64_t>(1, std::min({wanted, most, int64_t{kMostSplits}})));

@@ -68,7 +68,8 @@ struct AttentionCut {
     return batch.first_token(b) / tile_tokens + b;
   }
 };
-AttentionCut CutAttention(const AttentionBatch& batch, int multiprocessors);
+// On the current device.
+AttentionCut CutAttention(const AttentionBatch& batch);
 
 // Floats of `rotated_query`, `partial_values` and `partial_sums`.
 struct AttentionWorkspace {

@@ -5,6 +5,7 @@
 #include "pagefuse/ops/kernels/cuda/attention_sums.h"
 #include "pagefuse/ops/kernels/cuda/launch_kernel.h"
 #include "pagefuse/ops/kernels/cuda/ptx.h"
+#include "pagefuse/ops/kernels/cuda/shared_memory.h"
 
 namespace pagefuse::cuda {
 
@@ -56,21 +57,11 @@ __global__ void __launch_bounds__(tiles::kMostWarps* kWarp)
   }
 }
 
-// What a CTA may have on the current device.
-inline int MostShared() {
-  int device = 0, bytes = 0;
-  if (cudaGetDevice(&device) != cudaSuccess) return 0;
-  cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  return bytes;
-}
-
 template <int chunks>
 Error LaunchChunks(const PagedAttention& p, const AttentionCut& cut, Stream stream) {
   const int most = MostShared();
-  tiles::TileShape shape = tiles::TileShape::Of(p, cut.warps, true);
-  if (shape.bytes() > most) shape = tiles::TileShape::Of(p, cut.warps, false);
+  const auto shape = tiles::TileShape::Within(most, p, cut.warps, tiles::kLeastCopies<chunks>);
   const auto kernel = PagedAttentionKernel<chunks>;
-  // Always as much, so that threads that launch at the same time do not take it from each other.
   const auto attribute = cudaFuncAttributeMaxDynamicSharedMemorySize;
   if (const Error error = cudaFuncSetAttribute(kernel, attribute, most); error != 0) return error;
   const dim3 grid(static_cast<unsigned>(cut.tiles),

@@ -2,22 +2,11 @@
 // Queries in the space in which keys are stored: a warp a row.
 #include "pagefuse/ops/kernels/cuda/attention_rows.h"
 #include "pagefuse/ops/kernels/cuda/launch_kernel.h"
+#include "pagefuse/ops/kernels/cuda/matrix_rotation.h"
 #include "pagefuse/ops/kernels/cuda/ptx.h"
 
 namespace pagefuse::cuda {
 namespace {
-
-// y = P x, the Hadamard matrix or a given one; see RotateTurboQuant.
-__device__ void Rotate(const float* rotation, const float* x, int n, float* y) {
-  for (int i = 0; i < n; ++i) {
-    float sum = 0;
-    for (int j = LaneId(); j < n; j += kWarp)
-      sum += rotation[static_cast<int64_t>(i) * n + j] * x[j];
-    sum = SumOfLanes(sum);
-    if (LaneId() == 0) y[i] = sum;
-  }
-  __syncwarp();
-}
 
 __global__ void QueryTransformKernel(const __grid_constant__ PagedAttention p, int64_t rows) {
   extern __shared__ float4 query_rows[];
@@ -37,11 +26,9 @@ __global__ void QueryTransformKernel(const __grid_constant__ PagedAttention p, i
     HadamardTransform(x, n);
     for (int d = LaneId(); d < n; d += kWarp) x[d] = RoundThrough(p.compute_type, x[d]);
   } else if (p.rotation == nullptr) {
-    HadamardTransform(x, n);
-    const float entry = __fdiv_rn(1.0f, __fsqrt_rn(static_cast<float>(n)));
-    for (int d = LaneId(); d < n; d += kWarp) x[d] = __fmul_rn(x[d], entry);
+    HadamardRotateOwn(x, n);
   } else {
-    Rotate(p.rotation, x, n, y);
+    RotateByMatrix<float>(p.rotation, x, n, y);
     result = y;
   }
   __syncwarp();

@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include "pagefuse/ops/kernels/cuda/paged_decode.h"
+#include "pagefuse/ops/kernels/cuda/shared_memory.h"
 
 namespace pagefuse::cuda {
 namespace {
@@ -30,12 +31,12 @@ Error LaunchPages(const PagedAttention& p, const DecodePlan& plan, int32_t* star
 
 }  // namespace
 
-int ComputeCapability() {
+DecodeDevice CurrentDecodeDevice() {
   int device = 0, major = 0, minor = 0;
-  if (cudaGetDevice(&device) != cudaSuccess) return 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return {};
   cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
   cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
-  return 10 * major + minor;
+  return {10 * major + minor, Multiprocessors(), MostShared()};
 }
 
 Error LaunchPagedDecode(const PagedAttention& p, const DecodePlan& plan, int32_t* starts,

@@ -64,8 +64,7 @@ inline constexpr int kDecodeSequences = 1000;
 inline constexpr int kDecodeStages = 64;
 // CTAs of a cluster at most: what every device takes.
 inline constexpr int kDecodeCluster = 8;
-// Shared memory of a CTA in all; stages are aligned to kStageAlignment.
-inline constexpr int kDecodeShared = 227 << 10;
+// Of stages in shared memory.
 inline constexpr int kStageAlignment = 1024;
 // Barriers of stages and of what other CTAs of a cluster send, and where each sequence's pages begin.
 inline constexpr int kReceivedBarrier = 2 * 8 * kDecodeStages;
@@ -106,10 +105,16 @@ constexpr int SharedPartBytes(DecodeFormat format, bool exact) {
   return DecodeParts(format, exact) == 3 ? 8 : 0;
 }
 
-// `capability` of the device, 90 is 9.0. The caller knows that no sequence has more than one token.
-DecodePlan PlanDecode(const PagedAttention& p, int capability, int multiprocessors);
-// Of the current device.
-int ComputeCapability();
+struct DecodeDevice {
+  int capability = 0;  // 90 is 9.0
+  int multiprocessors = 0;
+  int shared_bytes = 0;  // that a CTA may have
+};
+// The current one.
+DecodeDevice CurrentDecodeDevice();
+
+// None where the device has no room for two pages of each warp. The caller knows that no sequence has more than one token.
+DecodePlan PlanDecode(const PagedAttention& p, const DecodeDevice& device);
 
 // Of `partial_values`, `partial_sums`, and of where sequences' pages begin: all 0 where clusters join.
 struct DecodeWorkspace {

@@ -139,6 +139,10 @@ struct WeightFragments {
         first[half] = ptx::Transpose(pair);
         if constexpr (Traits::kExact) {
           TakePair<Traits>(pair, w[0], w[1]);
+          if constexpr (Traits::kIsCoded) {
+            // Of an infinite weight: that less infinity is no number.
+            w[0] = fmaxf(w[0], -kMostWeight), w[1] = fmaxf(w[1], -kMostWeight);
+          }
           second[half] = ptx::Transpose(PackPair<Traits>(w[0], w[1]));
         }
       }

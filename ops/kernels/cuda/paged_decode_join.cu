@@ -72,13 +72,13 @@ __device__ void JoinParts(const PagedAttention& p, const DecodePlan& plan,
   const auto n = static_cast<int>(p.batch.head_size);
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int count = parts.count();
-  auto* shared = reinterpret_cast<int4*>(join_shared);  // number or -1, reference, sum
+  auto* shared = reinterpret_cast<int4*>(join_shared);  // number, reference, sum
   float* values = reinterpret_cast<float*>(shared + plan.ctas * plan.parts_of_head());
+#pragma unroll 1
   for (int i = static_cast<int>(threadIdx.x); i < count; i += kWarps * kWarp) {
     const int number = parts.Number(plan, schedule, i);
     const float2 sums = reinterpret_cast<const float2*>(p.partial_sums)[number];
-    const bool any = sums.y != 0;  // a warp may have had no page
-    shared[i] = {any ? number : -1, __float_as_int(sums.x), __float_as_int(sums.y), 0};
+    shared[i] = {number, __float_as_int(sums.x), __float_as_int(sums.y), 0};
   }
   __syncthreads();
   float max = -INFINITY;
@@ -93,8 +93,8 @@ __device__ void JoinParts(const PagedAttention& p, const DecodePlan& plan,
 #pragma unroll
     for (int k = 0; k < kAtOnce; ++k) {
       const int i = first + k * kWarps;
-      const int4 part = i < count ? shared[i] : int4{-1, 0, 0, 0};
-      const bool there = part.x >= 0;
+      const bool there = i < count;
+      const int4 part = there ? shared[i] : int4{};
       const float weight = there ? ptx::Exp2(__int_as_float(part.y) - max) : 0;
       sum += __int_as_float(part.z) * weight;
       const auto* from =

@@ -92,7 +92,7 @@ int64_t MostPagesOf(const AttentionBatch& batch, int cluster) {
   return (MostPages(batch) + cluster - 1) / cluster;
 }
 
-// As many stages as there is room for and use, in whole phases; none if there is no room for two.
+// As many stages as there is room for and use, in whole phases; none if there is no room for two. Clusters give back the rest.
 bool PlaceStages(const AttentionBatch& batch, int room, DecodePlan& plan) {
   plan.queries_at = DecodeHeaderBytes(plan.listed);
   plan.results_at = plan.queries_at + plan.query_bytes;
@@ -100,12 +100,11 @@ bool PlaceStages(const AttentionBatch& batch, int room, DecodePlan& plan) {
   const int before = plan.stages_at;
   const int round_bytes = plan.phases * plan.stage_bytes;
   int rounds = std::min((room - before) / round_bytes, kDecodeStages / plan.phases);
-  plan.shared_bytes = kDecodeShared;
   if (plan.cluster > 0) {
     const int64_t pages = MostPagesOf(batch, plan.cluster);
     const int64_t used = std::max<int64_t>((pages + plan.phases - 1) / plan.phases, 2);
     rounds = static_cast<int>(std::min<int64_t>(rounds, used));
-    plan.shared_bytes = kDecodeShared - room + before + rounds * round_bytes;
+    plan.shared_bytes -= room - (before + rounds * round_bytes);
   }
   plan.stages = rounds * plan.phases;
   return rounds >= 2;
@@ -142,7 +141,7 @@ bool CutRows(const PagedAttention& p, Sharing sharing, DecodePlan& plan) {
   const int scales = p.keys.scales != nullptr ? 2 * kPageTokens * heads * 4 : 0;
   plan.stage_bytes =
       (2 * layout.bytes() + scales + kStageAlignment - 1) / kStageAlignment * kStageAlignment;
-  return PlaceStages(batch, kDecodeShared - kStageAlignment, plan);
+  return PlaceStages(batch, plan.shared_bytes - kStageAlignment, plan);
 }
 
 // A table of centroids, which lies at a multiple of its size; SlotFormat has it for kernels.
@@ -170,12 +169,14 @@ bool CutSlots(const PagedAttention& p, DecodePlan& plan) {
   // Around the table there may be no room for one stage more.
   const int table = TableBytes(p.slot.key_bits);
   const int lost = table > 0 ? plan.stage_bytes : 0;
-  return PlaceStages(batch, kDecodeShared - table - lost - kStageAlignment, plan);
+  return PlaceStages(batch, plan.shared_bytes - table - lost - kStageAlignment, plan);
 }
 
-DecodePlan Cut(const PagedAttention& p, DecodeFormat format, Sharing sharing) {
+// For so much shared memory.
+DecodePlan Cut(const PagedAttention& p, DecodeFormat format, Sharing sharing, int shared_bytes) {
   DecodePlan plan;
   plan.format = format;
+  plan.shared_bytes = shared_bytes;
   plan.exact = p.compute_type == DataType::kFloat;
   const bool fits =
       format == DecodeFormat::kTurboQuant ? CutSlots(p, plan) : CutRows(p, sharing, plan);
@@ -184,20 +185,21 @@ DecodePlan Cut(const PagedAttention& p, DecodeFormat format, Sharing sharing) {
 
 // Clusters for few and short sequences: all CTAs run at once, and none has more than kMostBytes to read. Of the chunks with which that is so the
 // smallest are taken, which give the most CTAs.
-DecodePlan CutForClusters(const PagedAttention& p, DecodeFormat format, int multiprocessors) {
+DecodePlan CutForClusters(const PagedAttention& p, DecodeFormat format,
+                          const DecodeDevice& device) {
   constexpr int64_t kMostBytes = 128 << 10;
   constexpr int kMostHeads = 8;  // of a CTA
   const AttentionBatch& batch = p.batch;
   // Multiprocessors that hold whole clusters.
-  const int64_t most_ctas = multiprocessors / kDecodeCluster * kDecodeCluster;
+  const int64_t most_ctas = device.multiprocessors / kDecodeCluster * kDecodeCluster;
   for (int heads = 1; heads <= kMostHeads; heads *= 2) {
-    DecodePlan plan = Cut(p, format, {heads, 1});
+    DecodePlan plan = Cut(p, format, {heads, 1}, device.shared_bytes);
     const int64_t shares = batch.num_sequences * plan.chunks;
     if (plan.cluster == 0 || shares > most_ctas) continue;
     int cluster = 1;
     while (cluster < kDecodeCluster && shares * cluster * 2 <= most_ctas) cluster *= 2;
     if (MostPagesOf(batch, cluster) * plan.stage_bytes > kMostBytes) return {};
-    plan = Cut(p, format, {heads, cluster});
+    plan = Cut(p, format, {heads, cluster}, device.shared_bytes);
     plan.ctas = static_cast<int>(shares * cluster);
     return plan;
   }
@@ -213,23 +215,23 @@ int MostJoinedCtas(const PagedAttention& p, const DecodePlan& plan) {
 
 }  // namespace
 
-DecodePlan PlanDecode(const PagedAttention& p, int capability, int multiprocessors) {
-  if (capability < 90 || !TakesBatch(p.batch) || !IsAligned(p.query, 0) ||
+DecodePlan PlanDecode(const PagedAttention& p, const DecodeDevice& device) {
+  if (device.capability < 90 || !TakesBatch(p.batch) || !IsAligned(p.query, 0) ||
       !IsAligned(p.output, 0)) {
     return {};
   }
   const DecodeFormat format = FormatOf(p);
   if (format == DecodeFormat::kNone) return {};
   if (format != DecodeFormat::kTurboQuant) {
-    const DecodePlan plan = CutForClusters(p, format, multiprocessors);
+    const DecodePlan plan = CutForClusters(p, format, device);
     if (plan.cluster > 0) return plan;
   }
-  DecodePlan plan = Cut(p, format, {});
+  DecodePlan plan = Cut(p, format, {}, device.shared_bytes);
   if (plan.format == DecodeFormat::kNone) return {};
   constexpr int64_t kMostPages = int64_t{1} << 22;
   const int64_t pages = p.batch.num_sequences * p.batch.table_columns * plan.chunks;
   if (pages > kMostPages) return {};
-  const int most_ctas = std::min(multiprocessors, MostJoinedCtas(p, plan));
+  const int most_ctas = std::min(device.multiprocessors, MostJoinedCtas(p, plan));
   plan.ctas = static_cast<int>(std::clamp<int64_t>(pages, 1, most_ctas));
   return plan;
 }

@@ -30,12 +30,8 @@ struct CtaResults {
   }
 };
 
-// The weight of a part among others with this largest reference.
-__device__ inline float WeightOf(float reference, float max) {
-  return reference == -INFINITY ? 0 : ptx::Exp2(reference - max);
-}
+// Also without a weight: what is no number stays so.
 __device__ inline void AddWeighed(float4& total, float4 v, float weight) {
-  if (weight == 0) return;  // nobody may have written v
   total.x += v.x * weight, total.y += v.y * weight;
   total.z += v.z * weight, total.w += v.w * weight;
 }
@@ -48,7 +44,7 @@ __device__ void JoinWarps(const CtaResults& results, int rows, int phases, Leave
 #pragma unroll 1
   for (auto i = static_cast<unsigned>(threadIdx.x); i < rows * kFours; i += kWarps * kWarp) {
     const auto row = static_cast<int>(i / kFours);
-    float2 sums = {-INFINITY, 0};
+    float2 sums = {kNoReference, 0};
 #pragma unroll 4
     for (int k = 0; k < phases; ++k) sums.x = fmaxf(sums.x, results.sums[k * rows + row].x);
     float4 total = {};
@@ -56,7 +52,7 @@ __device__ void JoinWarps(const CtaResults& results, int rows, int phases, Leave
 #pragma unroll 4
     for (int k = 0; k < phases; ++k) {
       const float2 part = results.sums[k * rows + row];
-      const float weight = WeightOf(part.x, sums.x);
+      const float weight = ptx::Exp2(part.x - sums.x);
       sums.y += part.y * weight;
       AddWeighed(total, values[k * rows * static_cast<int>(kFours)], weight);
     }
@@ -141,9 +137,9 @@ struct ClusterRow {
     const float2* sums = results.received_sums + own * cluster;
     const auto* values =
         reinterpret_cast<const float4*>(results.received_values) + own * cluster * kAll;
-    const float2 part = LaneId() < cluster ? sums[LaneId()] : float2{-INFINITY, 0};
+    const float2 part = LaneId() < cluster ? sums[LaneId()] : float2{kNoReference, 0};
     max = MaxOfLanes(part.x);
-    const float weight = WeightOf(part.x, max);
+    const float weight = ptx::Exp2(part.x - max);
     sum = SumOfLanes(part.y * weight);
 #pragma unroll 4
     for (int k = 0; k < cluster; ++k) {
@@ -163,31 +159,29 @@ struct ClusterRow {
     if (p.head_sink != nullptr) {
       const float sink = SinkOf(p, head);
       const float larger = fmaxf(reference, sink);
-      if (larger > -INFINITY) {
-        factor = reference == -INFINITY ? sum : expf(reference - larger);
-        sum = sum * factor + expf(sink - larger);
-        reference = larger;
-      }
+      factor = expf(reference - larger);
+      sum = sum * factor + expf(sink - larger);
+      reference = larger;
     }
     if (p.lse != nullptr && LaneId() == 0) {
       const auto token =
           static_cast<uint32_t>(first_row) / static_cast<uint32_t>(p.batch.num_heads);
       p.lse[head * p.batch.num_tokens + token] = sum == 0 ? -INFINITY : reference + logf(sum);
     }
-    factor = sum == 0 ? 0 : factor / sum;
+    const bool empty = sum == 0;
+    factor /= sum;
     if (p.output_scale != nullptr) factor *= __fdiv_rn(1.0f, *p.output_scale);
 #pragma unroll
     for (int i = 0; i < kFours; ++i) {
       const int four = LaneId() + kWarp * i;
       if (!Has(four)) continue;
-      const float4 result = ResultsOf(p.batch.rules, Times(o[i], factor));
+      const float4 result = ResultsOf(p.batch.rules, empty ? float4{} : Times(o[i], factor));
       Store(p, int64_t{first_row + head} * kAll + four, result);
     }
   }
 
  private:
   __device__ static float4 Times(float4 v, float factor) {
-    if (factor == 0) return {};  // a value may be infinite
     return {v.x * factor, v.y * factor, v.z * factor, v.w * factor};
   }
   __device__ static float4 ResultsOf(const AttentionRules& rules, float4 v) {

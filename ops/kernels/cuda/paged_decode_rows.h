@@ -9,6 +9,7 @@
 #include "pagefuse/ops/kernels/cuda/paged_decode_fragments.h"
 #include "pagefuse/ops/kernels/cuda/paged_decode_map.h"
 #include "pagefuse/ops/kernels/cuda/paged_decode_results.h"
+#include "pagefuse/ops/kernels/cuda/shared_memory.h"
 
 namespace pagefuse::cuda {
 
@@ -32,7 +33,7 @@ template <class Traits>
 __device__ void AttendPage(const QueryFragments<Traits>& query, const StagedPage& page,
                            PageMask mask, const DecodeFactors& factors, DecodeSoftmax& softmax,
                            OutputFragments<Traits>& output) {
-  constexpr float kLeastScale = 0x1p-60f;  // a scale may be 0
+  constexpr float kLeastScale = 0x1p-60f;
   const int g = LaneId() / 4;
   float scores[2][2];
   Scores(query, page, scores);
@@ -45,7 +46,7 @@ __device__ void AttendPage(const QueryFragments<Traits>& query, const StagedPage
     if (row_scales) {
       const uint32_t at = (half * 8 + g) * page.scale_row_bytes;
       key_scale = ptx::LoadShared<float>(page.key_scales + at);
-      scales[half] = fmaxf(ptx::LoadShared<float>(page.value_scales + at), kLeastScale);
+      scales[half] = ScaleOfValue(ptx::LoadShared<float>(page.value_scales + at), kLeastScale);
     }
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
@@ -166,7 +167,7 @@ Error LaunchDecodeOf(const PagedAttention& p, const DecodePlan& plan, int32_t* s
   }
   const auto kernel = PagedDecodeKernel<Traits>;
   const auto attribute = cudaFuncAttributeMaxDynamicSharedMemorySize;
-  if (const Error error = cudaFuncSetAttribute(kernel, attribute, kDecodeShared); error != 0) {
+  if (const Error error = cudaFuncSetAttribute(kernel, attribute, MostShared()); error != 0) {
     return error;
   }
   const auto ctas = static_cast<unsigned>(plan.ctas);

@@ -150,7 +150,7 @@ template <class Format, bool kPlain>
 __device__ void AttendPage(const PagedAttention& p, const Queries& query, const LanePlaces& at,
                            uint32_t page, uint32_t table, PageMask mask, DecodeSoftmax& softmax,
                            Outputs& output) {
-  constexpr float kLeastScale = 0x1p-30f;  // a scale may be 0
+  constexpr float kLeastScale = 0x1p-30f;
   const int g = LaneId() / 4;
   float scores[2][2], squares[2], scales[2], zeros[2];
   Scores<Format>(query, at, page, table, scores, squares);
@@ -164,7 +164,7 @@ __device__ void AttendPage(const PagedAttention& p, const Queries& query, const 
         norm *= ptx::InverseRoot(squares[half] + kTurboQuantSquareFloor);
       }
     }
-    scales[half] = fmaxf(LoadHalf(slot + Format::kScaleOffset), kLeastScale);
+    scales[half] = ScaleOfValue(LoadHalf(slot + Format::kScaleOffset), kLeastScale);
     zeros[half] = LoadHalf(slot + Format::kZeroOffset);
     const bool seen = kPlain || mask.Has(half * 8 + g);
     if (!seen) scales[half] = 1, zeros[half] = 0;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cmath>
+#include <limits>
 
 #include "pagefuse/ops/kernels/cuda/paged_decode_pages.h"
 
@@ -12,6 +13,8 @@ inline constexpr float kLog2E = 1.4426950408889634f;
 // Weights are up to 2^this, so that small ones are normal halves too.
 inline constexpr float kWeightHeadroom = 10;
 inline constexpr float kMostWeight = 0x1p15f;
+// The reference of no keys, and of such whose scores are all -inf or no numbers. It is no infinity: a score of -inf, less that, would be no number.
+inline constexpr float kNoReference = std::numeric_limits<float>::lowest();
 
 // The power of two that brings the largest element of a row near 2^8: halves hold that and what is 2^-22 of it.
 __device__ inline int HalfExponent(float largest) {
@@ -21,26 +24,36 @@ __device__ inline int HalfExponent(float largest) {
   return max(-100, min(100, kWanted - (biased - 127)));
 }
 
-// The largest of a lane's numbers of a page.
-__device__ inline float MaxOfPage(const float (&x)[2][2]) {
-  return fmaxf(fmaxf(x[0][0], x[0][1]), fmaxf(x[1][0], x[1][1]));
+// At least the largest magnitude of a lane's numbers of a page; NaN where one is, which a maximum would drop.
+__device__ inline float BoundOfPage(const float (&x)[2][2]) {
+  return (fabsf(x[0][0]) + fabsf(x[0][1])) + (fabsf(x[1][0]) + fabsf(x[1][1]));
+}
+
+// A scale of values, of a magnitude that has a logarithm: it may be 0. Infinities and NaN stay.
+__device__ inline float ScaleOfValue(float scale, float least) {
+  return fabsf(scale) < least ? least : scale;
+}
+// What a scale adds to a score in log2. One that is no finite number adds nothing, as it must not decide what other keys weigh.
+__device__ inline float LogOfScale(float scale) {
+  const float log = ptx::Log2(fabsf(scale));
+  return fabsf(log) < INFINITY ? log : 0;
 }
 
 // Of heads 2t and 2t + 1, by lane (g, t). Scores are in log2; weights are exp2(score - reference).
 struct DecodeSoftmax {
-  float reference[2] = {-INFINITY, -INFINITY};
+  float reference[2] = {kNoReference, kNoReference};
   float sum[2] = {};    // of this lane's keys
   float extra[2] = {};  // the same of another number a key
 
-  // Weights of keys g and g + 8 of a page for both heads, and the same times the values' scales, which are above 0. True if sums shrink, to `keep`
-  // of what they were: references rise only where halves could not hold a weight, so that no page needs the largest of all lanes.
+  // Weights of keys g and g + 8 of a page for both heads, and the same times the values' scales (ScaleOfValue). True if sums shrink, to `keep` of
+  // what they were: references rise only where halves could not hold a weight, so that no page needs the largest of all lanes.
   __device__ bool Weigh(const float (&scores)[2][2], const float (&scales)[2],
                         float (&weights)[2][2], float (&weighed)[2][2], float (&keep)[2]) {
     bool shrink = false;
 #pragma unroll 1
     for (int round = 0;; ++round) {
       Exponentials(scores, scales, weights, weighed);
-      if (round > 0 || !__any_sync(kAllLanes, !(MaxOfPage(weighed) <= kMostWeight))) break;
+      if (round > 0 || !__any_sync(kAllLanes, !(BoundOfPage(weighed) <= kMostWeight))) break;
       shrink = Raise(scores, scales, keep);
     }
 #pragma unroll
@@ -72,16 +85,16 @@ struct DecodeSoftmax {
   }
   // True if some lane has sums.
   __device__ bool Raise(const float (&scores)[2][2], const float (&scales)[2], float (&keep)[2]) {
-    const bool any = fmaxf(reference[0], reference[1]) > -INFINITY;
+    const bool any = fmaxf(reference[0], reference[1]) > kNoReference;
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-      float max = fmaxf(scores[0][j] + ptx::Log2(scales[0]), scores[1][j] + ptx::Log2(scales[1]));
+      float max = fmaxf(scores[0][j] + LogOfScale(scales[0]), scores[1][j] + LogOfScale(scales[1]));
 #pragma unroll
       for (int distance = 4; distance < kWarp; distance *= 2) {
         max = fmaxf(max, __shfl_xor_sync(kAllLanes, max, distance));
       }
       max = fmaxf(max - kWeightHeadroom, reference[j]);
-      keep[j] = max == -INFINITY ? 0 : ptx::Exp2(reference[j] - max);
+      keep[j] = ptx::Exp2(reference[j] - max);
       reference[j] = max;
       sum[j] *= keep[j];
       extra[j] *= keep[j];

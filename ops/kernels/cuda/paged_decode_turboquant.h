@@ -4,6 +4,7 @@
 
 #include "pagefuse/ops/kernels/cuda/launch_kernel.h"
 #include "pagefuse/ops/kernels/cuda/paged_decode_slots.h"
+#include "pagefuse/ops/kernels/cuda/shared_memory.h"
 
 namespace pagefuse::cuda {
 
@@ -45,11 +46,11 @@ Error LaunchDecodeSlots(const PagedAttention& p, const DecodePlan& plan, int32_t
                         Stream stream) {
   const auto kernel = TurboQuantDecodeKernel<slots::SlotFormat<key_bits, value_bits>>;
   const auto attribute = cudaFuncAttributeMaxDynamicSharedMemorySize;
-  if (const Error error = cudaFuncSetAttribute(kernel, attribute, kDecodeShared); error != 0) {
+  if (const Error error = cudaFuncSetAttribute(kernel, attribute, MostShared()); error != 0) {
     return error;
   }
   const LaunchShape shape = {dim3(static_cast<unsigned>(plan.ctas)), dim3(slots::kThreads),
-                             kDecodeShared};
+                             static_cast<size_t>(plan.shared_bytes)};
   return Launch(kernel, shape, stream, p, plan, starts);
 }
 

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "pagefuse/ops/kernels/cuda/row_bf16.h"
+#include "pagefuse/ops/kernels/cuda/shared_memory.h"
 #include "pagefuse/ops/kernels/cuda/small_tiles_bf16.h"
 #include "pagefuse/ops/kernels/cuda/strided.h"
 
@@ -28,14 +29,6 @@ bool SuitsStack(const ProductParams& params) {
   const SmallStack stack = StackOf(params);
   return stack.products() > 0 && stack.matrices <= kMost && stack.turns <= kMost &&
          (params.batch.empty() || !params.gated());
-}
-
-// What a block may have on the current device.
-int MostSharedBytes() {
-  int device = 0, bytes = 0;
-  if (cudaGetDevice(&device) != cudaSuccess) return 0;
-  cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  return bytes;
 }
 
 // Where blocks fill multiprocessors.
@@ -166,7 +159,7 @@ SmallStack StackOf(const ProductParams& params) {
 SmallPlan PlanSmall(const ProductParams& params, const SmallShape& shape) {
   const int64_t least_part = params.m <= 16 ? 256 : 128;  // of K: much of x is worth more blocks
   const int64_t residents = HasLargeWeights(params) ? shape.residents : 1;
-  const Planner planner{params, shape, MostSharedBytes(), residents};
+  const Planner planner{params, shape, MostShared(), residents};
   SmallPlan best;
   int64_t least = INT64_MAX;
   for (int parts = 1; parts <= std::min(MostClusterBlocks(), kMostSmallParts); parts *= 2) {

@@ -7,6 +7,7 @@
 #include "pagefuse/ops/kernels/cuda/register_codes.h"
 #include "pagefuse/ops/kernels/cuda/register_rows.h"
 #include "pagefuse/ops/kernels/cuda/rotate_row.h"
+#include "pagefuse/ops/kernels/cuda/row_types.h"
 
 namespace pagefuse::cuda {
 namespace {
@@ -144,16 +145,9 @@ Error LaunchQNormRopeInsert(const QNormRopeInsert& call, Stream stream) {
   }
   const LaunchShape shape =
       InsertGridFor(call.query.tokens, call.padded_heads + 1, call.query.size);
-  switch (call.query.type) {
-    case DataType::kFloat:
-      return Launch(QNormRopeInsertKernel<float>, shape, stream, call);
-    case DataType::kFloat16:
-      return Launch(QNormRopeInsertKernel<Float16>, shape, stream, call);
-    case DataType::kBfloat16:
-      return Launch(QNormRopeInsertKernel<Bfloat16>, shape, stream, call);
-    default:
-      return cudaErrorInvalidValue;
-  }
+  return ForRowType(call.query.type, [&]<typename T>() {
+    return Launch(QNormRopeInsertKernel<T>, shape, stream, call);
+  });
 }
 
 }  // namespace pagefuse::cuda

@@ -5,6 +5,7 @@
 #include "pagefuse/ops/kernels/cuda/insert_rows.h"
 #include "pagefuse/ops/kernels/cuda/rope_cache_insert.h"
 #include "pagefuse/ops/kernels/cuda/rope_insert_plain.h"
+#include "pagefuse/ops/kernels/cuda/row_types.h"
 
 namespace pagefuse::cuda {
 namespace {
@@ -159,16 +160,7 @@ Error LaunchRopeCacheInsert(const RopeCacheInsert& p, Stream stream) {
   const int longest = std::max({p.size, p.key.head_size, p.value.head_size});
   if (p.tokens == 0 || longest == 0) return 0;
   if (longest > kLongestInsertRow) return cudaErrorInvalidValue;
-  switch (p.type) {
-    case DataType::kFloat:
-      return LaunchFrom<float>(p, longest, stream);
-    case DataType::kFloat16:
-      return LaunchFrom<Float16>(p, longest, stream);
-    case DataType::kBfloat16:
-      return LaunchFrom<Bfloat16>(p, longest, stream);
-    default:
-      return cudaErrorInvalidValue;
-  }
+  return ForRowType(p.type, [&]<typename T>() { return LaunchFrom<T>(p, longest, stream); });
 }
 
 }  // namespace pagefuse::cuda

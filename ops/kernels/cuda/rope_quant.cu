@@ -7,6 +7,7 @@
 #include "pagefuse/ops/kernels/cuda/register_rows.h"
 #include "pagefuse/ops/kernels/cuda/rope_quant.h"
 #include "pagefuse/ops/kernels/cuda/rotate_row.h"
+#include "pagefuse/ops/kernels/cuda/row_types.h"
 
 namespace pagefuse::cuda {
 namespace {
@@ -180,16 +181,7 @@ template <class F>
 Error LaunchRows(const RotatedRows& rows, const F& launch) {
   if (rows.tokens == 0 || rows.heads == 0 || rows.size == 0) return 0;
   if (rows.size > kLongestInsertRow) return kTooLarge;
-  switch (rows.type) {
-    case DataType::kFloat:
-      return launch.template operator()<float>();
-    case DataType::kFloat16:
-      return launch.template operator()<Float16>();
-    case DataType::kBfloat16:
-      return launch.template operator()<Bfloat16>();
-    default:
-      return cudaErrorInvalidValue;
-  }
+  return ForRowType(rows.type, launch);
 }
 
 LaunchShape WarpRowsGrid(const RotatedRows& rows) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "pagefuse/ops/kernels/cuda/insert_rows.h"
+#include "pagefuse/ops/kernels/cuda/matrix_rotation.h"
 #include "pagefuse/ops/kernels/cuda/row_rotation.h"
 #include "pagefuse/ops/kernels/cuda/warp_row.h"
 
@@ -98,14 +99,6 @@ __device__ inline void RotateByPosition(const RotatedRows& rows, int64_t token, 
   TokenRotation rotation(rows, token);
   rotation.LoadTurns();
   rotation.Rotate(x);
-}
-
-// The Hadamard transform as a rotation (formats/hadamard.h).
-__device__ inline void HadamardRotate(float* x, int n) {
-  HadamardTransform(x, n);
-  const float entry = __fdiv_rn(1.0f, __fsqrt_rn(static_cast<float>(n)));
-  for (int d = LaneId(); d < n; d += kWarp) x[d] = __fmul_rn(x[d], entry);
-  __syncwarp();
 }
 
 }  // namespace pagefuse::cuda

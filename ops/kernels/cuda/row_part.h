@@ -37,17 +37,20 @@ __device__ inline uint32_t KeyOfFloat(float x) {
   return bits ^ (static_cast<uint32_t>(static_cast<int>(bits) >> 31) | kSign);
 }
 
+// The key of an element: more than 0.
+using KeyFunction = uint32_t(float);
+
 // One piece, some of which is not there.
-__device__ inline uint4 LoadPiece(const RowPart& part, uint32_t piece) {
+template <KeyFunction kKeyOf>
+__device__ uint4 LoadPiece(const RowPart& part, uint32_t piece) {
   const uint32_t index = part.IndexOf(piece);
-  const auto key = [&](uint32_t i) { return i < part.count ? KeyOfFloat(part.from[i]) : 0; };
+  const auto key = [&](uint32_t i) { return i < part.count ? kKeyOf(part.from[i]) : 0; };
   return {key(index), key(index + 1), key(index + 2), key(index + 3)};
 }
 
 // Keys of pieces from memory, `first` and each `step` behind the one before: of what is not there 0.
-template <int kBatch>
-__device__ void LoadPieces(const RowPart& part, uint32_t first, uint32_t step,
-                           uint4 (&keys)[kBatch]) {
+template <KeyFunction kKeyOf, int kBatch, class Step>
+__device__ void LoadPieces(const RowPart& part, uint32_t first, Step step, uint4 (&keys)[kBatch]) {
   float4 pieces[kBatch] = {};
   bool whole[kBatch];
 #pragma unroll
@@ -62,10 +65,21 @@ __device__ void LoadPieces(const RowPart& part, uint32_t first, uint32_t step,
     const float4& x = pieces[j];
     keys[j] = {0, 0, 0, 0};
     if (whole[j]) {
-      keys[j] = {KeyOfFloat(x.x), KeyOfFloat(x.y), KeyOfFloat(x.z), KeyOfFloat(x.w)};
+      keys[j] = {kKeyOf(x.x), kKeyOf(x.y), kKeyOf(x.z), kKeyOf(x.w)};
     } else if (piece < part.end) {
-      keys[j] = LoadPiece(part, piece);
+      keys[j] = LoadPiece<kKeyOf>(part, piece);
     }
+  }
+}
+
+// The same from shared memory, where that holds the part.
+template <KeyFunction kKeyOf, int kBatch, class Step>
+__device__ void ReadPieces(const RowPart& part, uint32_t first, Step step, uint4 (&keys)[kBatch]) {
+  if (part.keys == nullptr) return LoadPieces<kKeyOf>(part, first, step, keys);
+#pragma unroll
+  for (int j = 0; j < kBatch; ++j) {
+    const uint32_t piece = first + j * step;
+    keys[j] = piece < part.end ? part.keys[piece - part.begin] : uint4{0, 0, 0, 0};
   }
 }
 
@@ -74,7 +88,7 @@ __device__ inline void LoadKeys(const RowPart& part) {
   constexpr int kBatch = 4;  // pieces that are on their way at a time
   for (uint32_t first = part.begin + threadIdx.x; first < part.end; first += kBatch * blockDim.x) {
     uint4 keys[kBatch];
-    LoadPieces(part, first, blockDim.x, keys);
+    LoadPieces<KeyOfFloat>(part, first, blockDim.x, keys);
 #pragma unroll
     for (int j = 0; j < kBatch; ++j) {
       const uint32_t piece = first + j * blockDim.x;
@@ -95,15 +109,7 @@ __device__ void ForPieceKeys(const RowPart& part, uint32_t every, const F& f) {
        begin += kBatch * step) {
     const uint32_t first = begin + of_lane;
     uint4 keys[kBatch];
-    if (part.keys == nullptr) {
-      LoadPieces(part, first, step, keys);
-    } else {
-#pragma unroll
-      for (int j = 0; j < kBatch; ++j) {
-        const uint32_t piece = first + j * step;
-        keys[j] = piece < part.end ? part.keys[piece - part.begin] : uint4{0, 0, 0, 0};
-      }
-    }
+    ReadPieces<KeyOfFloat>(part, first, step, keys);
 #pragma unroll
     for (int j = 0; j < kBatch; ++j) f(keys[j], part.IndexOf(first + j * step));
   }

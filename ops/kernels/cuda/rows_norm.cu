@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pagefuse/ops/kernels/cuda/launch_kernel.h"
+#include "pagefuse/ops/kernels/cuda/norm_rows.h"
 #include "pagefuse/ops/kernels/cuda/ptx.h"
 #include "pagefuse/ops/kernels/cuda/row_team.h"
 #include "pagefuse/ops/kernels/cuda/row_vectors.h"
@@ -8,9 +9,7 @@
 namespace pagefuse::cuda {
 namespace {
 
-// Rows of up to kMostKept pieces lie in the registers of teams whose lanes have up to kKept of them each, and of the scale:
-// few warps have little to tell one another. Of longer ones lanes keep these, and read again those behind.
-constexpr int kKept = 3, kKeptLanes = 512, kMostKept = kKept * kKeptLanes;
+// Pieces of a longer row, and of the scale, that a lane keeps.
 constexpr int kKeptOfLong = 4, kKeptScalesOfLong = 2;
 
 template <int kVector>
@@ -144,36 +143,18 @@ __global__ void __launch_bounds__(kIsLong ? kMostLanes : kKeptLanes, 1)
   if (p.inverse != nullptr) p.inverse[row.row] = inverse;
 }
 
-bool SuitsVectors(const NormParams& params) {
-  constexpr int64_t kBytes = 16;  // of the widest piece
-  if (params.n % 4 != 0) return false;
-  for (const void* data :
-       {params.x, params.skip, params.bias, params.scale, params.shift,
-        static_cast<const void*>(params.y), static_cast<const void*>(params.sum)}) {
-    const bool alone = data == params.scale && params.one_scale;
-    if (!alone && !IsAligned(data, kBytes)) return false;
-  }
-  return true;
-}
-
-template <typename T, int kVector>
-Error LaunchRows(const NormParams& p, Stream stream) {
-  const int64_t pieces = p.n / kVector;
-  const bool is_long = pieces > kMostKept;
-  const int lanes = is_long ? LanesFor(pieces) : LanesThatKeep(pieces, kKept);
-  const auto kernel = is_long ? NormKernel<T, kVector, true> : NormKernel<T, kVector, false>;
-  return Launch(kernel, TeamShape(p.rows, lanes), stream, p, 1.0f / static_cast<float>(p.n));
-}
-
 }  // namespace
 
 Error LaunchNorm(const NormParams& params, Stream stream) {
   if (params.rows == 0 || params.n == 0) return 0;
   if (params.scale_type != params.type) return kTooLarge;
-  return ForFloatType(params.type, [&]<typename T>() -> Error {
-    return SuitsVectors(params) ? LaunchRows<T, 4>(params, stream)
-                                : LaunchRows<T, 1>(params, stream);
-  });
+  const auto kernel_of = [&]<typename T, int kVector, bool kIsLong>() {
+    return NormKernel<T, kVector, kIsLong>;
+  };
+  const void* scales = params.one_scale ? nullptr : params.scale;
+  return LaunchNormRows(
+      params, {params.x, params.skip, params.bias, scales, params.shift, params.y, params.sum},
+      kernel_of, stream);
 }
 
 }  // namespace pagefuse::cuda

@@ -11,6 +11,7 @@
 #include "pagefuse/ops/kernels/cuda/sampling_row.h"
 #include "pagefuse/ops/kernels/cuda/sampling_select.h"
 #include "pagefuse/ops/kernels/cuda/sampling_sums.h"
+#include "pagefuse/ops/kernels/cuda/shared_memory.h"
 #include "pagefuse/ops/kernels/numeric/share_of.h"
 #include "pagefuse/ops/kernels/rows/logit_edit.h"
 #include "pagefuse/ops/kernels/rows/sample_settings.h"
@@ -249,12 +250,7 @@ __global__ void __launch_bounds__(kRowThreads)
 // --- the choice of clusters ---
 
 // Shared memory that a block may have beside RowSpace.
-int64_t MostKeyBytes() {
-  int device = 0, bytes = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  return bytes - static_cast<int64_t>(sizeof(RowSpace));
-}
+int MostKeyBytes() { return MostShared() - static_cast<int>(sizeof(RowSpace)); }
 
 struct SamplePlan {
   int blocks = 1;            // of a cluster
@@ -286,8 +282,7 @@ Error LaunchSampleTokens(const SampleTokens& call, Stream stream) {
   if (call.rows > INT32_MAX / plan.blocks || call.columns > INT32_MAX - 4) return kTooLarge;
   // The same for all sizes: captured launches stay valid.
   constexpr auto kAttribute = cudaFuncAttributeMaxDynamicSharedMemorySize;
-  const Error error =
-      cudaFuncSetAttribute(SampleKernel, kAttribute, static_cast<int>(MostKeyBytes()));
+  const Error error = cudaFuncSetAttribute(SampleKernel, kAttribute, MostKeyBytes());
   if (error != 0) return error;
   const LaunchShape shape = {.grid = static_cast<unsigned>(call.rows * plan.blocks),
                              .block = kRowThreads,

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "pagefuse/ops/kernels/cuda/cluster_select.h"
 
@@ -26,38 +27,8 @@ __device__ inline float LogitOfKey(uint32_t key) {
 
 // Keys of pieces from `first` on, each that of the next thread behind the one before: of what is not there 0.
 template <int kBatch>
-__device__ void ReadPieces(const RowPart& part, uint32_t first, uint4 (&keys)[kBatch]) {
-  float4 pieces[kBatch] = {};
-  bool whole[kBatch];
-#pragma unroll
-  for (int j = 0; j < kBatch; ++j) {
-    const uint32_t piece = first + j * kRowThreads, index = part.IndexOf(piece);
-    whole[j] = piece < part.end && index < part.count && part.count - index >= 4;
-    if (whole[j]) pieces[j] = *reinterpret_cast<const float4*>(part.from + index);
-  }
-#pragma unroll
-  for (int j = 0; j < kBatch; ++j) {
-    const uint32_t piece = first + j * kRowThreads, index = part.IndexOf(piece);
-    const auto key = [&](uint32_t i) { return i < part.count ? KeyOfLogit(part.from[i]) : 0; };
-    const float4& x = pieces[j];
-    keys[j] = {0, 0, 0, 0};
-    if (whole[j]) {
-      keys[j] = {KeyOfLogit(x.x), KeyOfLogit(x.y), KeyOfLogit(x.z), KeyOfLogit(x.w)};
-    } else if (piece < part.end) {
-      keys[j] = {key(index), key(index + 1), key(index + 2), key(index + 3)};
-    }
-  }
-}
-
-// The same from shared memory, where that holds the part.
-template <int kBatch>
 __device__ void KeysOf(const RowPart& part, uint32_t first, uint4 (&keys)[kBatch]) {
-  if (part.keys == nullptr) return ReadPieces(part, first, keys);
-#pragma unroll
-  for (int j = 0; j < kBatch; ++j) {
-    const uint32_t piece = first + j * kRowThreads;
-    keys[j] = piece < part.end ? part.keys[piece - part.begin] : uint4{0, 0, 0, 0};
-  }
+  ReadPieces<KeyOfLogit>(part, first, std::integral_constant<uint32_t, kRowThreads>(), keys);
 }
 
 // f(piece, its keys) of the block's part, some of them behind it, with keys of 0: `kBatch` are on their way at a time.

@@ -3,7 +3,10 @@
 // a tile come while its keys are scored, and the next keys while they are summed.
 #include <algorithm>
 
-#include "pagefuse/ops/kernels/cuda/paged_attention_kernel.h"
+#include "pagefuse/ops/kernels/cuda/attention_sums.h"
+#include "pagefuse/ops/kernels/cuda/launch_kernel.h"
+#include "pagefuse/ops/kernels/cuda/ptx.h"
+#include "pagefuse/ops/kernels/cuda/shared_memory.h"
 #include "pagefuse/ops/kernels/cuda/sink_attention.h"
 #include "pagefuse/ops/kernels/cuda/sparse_mla_results.h"
 

@@ -2,7 +2,7 @@
 // SparseMlaAttention: which kernel takes a call, and the launch of the plain one.
 #include <algorithm>
 
-#include "pagefuse/ops/kernels/cuda/paged_attention_kernel.h"
+#include "pagefuse/ops/kernels/cuda/shared_memory.h"
 #include "pagefuse/ops/kernels/cuda/sparse_mla.h"
 #include "pagefuse/ops/kernels/cuda/sparse_mla_plain.h"
 #include "pagefuse/ops/kernels/cuda/sparse_mla_tiles.h"

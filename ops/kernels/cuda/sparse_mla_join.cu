@@ -12,6 +12,8 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kMostSlices = 8;
 
+constexpr float kNotWritten = -1;  // in place of a weight
+
 // What each split's sums and values are multiplied by, and the row's own sums. For one warp.
 __device__ RowSums WeighParts(const SinkResults& results, int64_t row, float* weights) {
   const auto sums_of = [&](int split) {
@@ -22,8 +24,8 @@ __device__ RowSums WeighParts(const SinkResults& results, int64_t row, float* we
   all.max = MaxOfLanes(all.max);
   for (int i = LaneId(); i < results.splits; i += kWarp) {
     const float2 part = sums_of(i);
-    const bool some = part.y != 0;
-    weights[i] = some ? exp2f((part.x - all.max) * results.unit) : 0;
+    const bool some = !HasNoKey({part.x, part.y});
+    weights[i] = some ? exp2f((part.x - all.max) * results.unit) : kNotWritten;
     if (some) all.sum += part.y * weights[i];
   }
   all.sum = SumOfLanes(all.sum);
@@ -37,7 +39,7 @@ __device__ void AddParts(const SinkResults& results, int64_t row, const float* w
 #pragma unroll(kCount == 1 ? 1 : 4)
   for (int i = static_cast<int>(threadIdx.y); i < results.splits;
        i += static_cast<int>(blockDim.y)) {
-    if (weights[i] == 0) continue;  // also those whose values nobody wrote
+    if (weights[i] == kNotWritten) continue;
     const auto* from = reinterpret_cast<const Vector<float, kCount>*>(
         results.partial_values + PartialOf(results, row, i) * results.value_size + d);
     const Vector<float, kCount> values = *from;
@@ -60,7 +62,7 @@ __global__ void __launch_bounds__(kThreads)
     const RowSums all = WeighParts(results, row, weights);
     if (thread == 0) {
       factor = FinishSums(results, row, HeadOf(results, row), all);
-      empty = all.max == -INFINITY;
+      empty = all.sum == 0;
     }
   }
   __syncthreads();

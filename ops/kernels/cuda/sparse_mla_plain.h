@@ -136,6 +136,7 @@ __device__ void AttendPlaces(const SparseMla& call, const PlainShape& shape, con
     return RowOfEntry(call, seen, place, EntryAt(call, seen, place));
   };
   if (places.begin >= places.end) return;
+  for (RowSums& row : sums.sums) row.max = kLeastScore;
   RowAddress row = row_at(places.begin);
   CopyRows(shape, row, shared);
   for (int first = places.begin; first < places.end; first += kKeys) {

@@ -15,11 +15,14 @@ __device__ inline int64_t HeadOf(const SinkResults& results, int64_t row) {
   return results.sink == nullptr ? 0 : row / results.rows_of_head % results.heads;
 }
 
-// What the weighted sum of a row's values is multiplied by; 0 where it has no key. One thread of a row `writes` lse.
+// Whether there was no key. A sum of 0 alone may also be that of keys whose scores are all -inf.
+__device__ inline bool HasNoKey(RowSums sums) { return sums.max == -INFINITY && sums.sum == 0; }
+
+// What the weighted sum of a row's values is multiplied by; 0 where no key has a weight. One thread of a row `writes` lse.
 __device__ inline float FinishSums(const SinkResults& results, int64_t row, int64_t head,
                                    RowSums sums, bool writes = true) {
   constexpr float kLn2 = 0.6931471805599453f;
-  const bool empty = sums.max == -INFINITY;
+  const bool empty = sums.sum == 0;
   const float lse = empty ? INFINITY : sums.max * (results.unit * kLn2) + logf(sums.sum);
   if (writes && results.lse != nullptr) results.lse[row] = lse;
   if (empty) return 0;
@@ -58,14 +61,14 @@ __device__ inline void StoreSinkRow(const SinkResults& results, int64_t row, int
   if (results.splits > 1) {
     const int64_t partial = PartialOf(results, row, split);
     if (LaneId() == 0) StoreSums(results, partial, sums);
-    if (sums.sum == 0) return;
+    if (HasNoKey(sums)) return;
     for (int d = LaneId(); d < n; d += kWarp) results.partial_values[partial * n + d] = o[d];
     return;
   }
   float factor = 0;
   if (LaneId() == 0) factor = FinishSums(results, row, HeadOf(results, row), sums);
   factor = __shfl_sync(kAllLanes, factor, 0);
-  const bool empty = sums.max == -INFINITY;
+  const bool empty = sums.sum == 0;
 #pragma unroll 1
   for (int d = LaneId(); d < n; d += kWarp) {
     StoreElement(results, row * n + d, empty ? 0.0f : o[d] * factor);

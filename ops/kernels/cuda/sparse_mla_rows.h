@@ -3,12 +3,17 @@
 // and is told. Device code: for .cu files.
 #pragma once
 
+#include <limits>
+
 #include "pagefuse/ops/kernels/cuda/attention_rows.h"
 #include "pagefuse/ops/kernels/cuda/sparse_mla.h"
 #include "pagefuse/ops/kernels/cuda/sparse_mla_tiles.h"
 #include "pagefuse/ops/kernels/formats/group_format.h"
 
 namespace pagefuse::cuda::latent {
+
+// What the largest score of some rows is at least. It is no infinity: a score of -inf, less that, would be no number.
+inline constexpr float kLeastScore = std::numeric_limits<float>::lowest();
 
 // Places [begin, count), each of which holds a row or none: those of the first list, then those of the second; or positions of the sequence.
 struct SeenRows {

@@ -74,12 +74,12 @@ __device__ inline void StoreJoined(const SinkResults& results, const TileShare& 
   if (results.splits > 1) {
     const int64_t partial = PartialOf(results, row, share.partial);
     if (writes) StoreSums(results, partial, sums);
-    if (sums.sum == 0) return;
+    if (HasNoKey(sums)) return;
     *reinterpret_cast<float4*>(results.partial_values + partial * kLatentValues + d) = x;
     return;
   }
   const float factor = FinishSums(results, row, share.head + head, sums, writes);
-  if (factor == 0) {
+  if (sums.sum == 0) {
     x = {};
   } else {
     x.x *= factor, x.y *= factor, x.z *= factor, x.w *= factor;
@@ -87,8 +87,8 @@ __device__ inline void StoreJoined(const SinkResults& results, const TileShare& 
   StoreFour(results, row * kLatentValues + d, x);
 }
 
+// Also without a weight: what is no number stays so.
 __device__ inline void AddWeighed(float4& total, float4 v, float weight) {
-  if (weight == 0) return;
   total.x += v.x * weight, total.y += v.y * weight;
   total.z += v.z * weight, total.w += v.w * weight;
 }

@@ -17,6 +17,11 @@ struct TileSoftmax {
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) max[i] = -INFINITY, sum[i] = 0;
   }
+  // There are rows.
+  __device__ void Begin() {
+#pragma unroll
+    for (float& m : max) m = kLeastScore;
+  }
   __device__ static int HeadOf(int i) { return WarpId() * kOwn + i; }
 
   // weights[part][head][row]; keeps[head]: what was summed before is multiplied by it.
@@ -33,8 +38,7 @@ struct TileSoftmax {
       score = present ? score * factor : -INFINITY;
       const float old = max[i];
       max[i] = fmaxf(old, MaxOfLanes(score));
-      const float base = max[i] == -INFINITY ? 0 : max[i];
-      const float weight = exp2f(score - base), keep = exp2f(old - base);
+      const float weight = exp2f(score - max[i]), keep = exp2f(old - max[i]);
       sum[i] = sum[i] * keep + weight;
       uint32_t parts[kParts];
       SplitPair(weight, 0, parts);

@@ -4,7 +4,8 @@
 
 #include "pagefuse/ops/kernels/cuda/cluster.h"
 #include "pagefuse/ops/kernels/cuda/element.h"
-#include "pagefuse/ops/kernels/cuda/paged_attention_kernel.h"
+#include "pagefuse/ops/kernels/cuda/launch_kernel.h"
+#include "pagefuse/ops/kernels/cuda/shared_memory.h"
 #include "pagefuse/ops/kernels/cuda/sparse_mla_tiles.h"
 
 namespace pagefuse::cuda {

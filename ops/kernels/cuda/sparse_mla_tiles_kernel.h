@@ -177,6 +177,7 @@ __device__ void AttendTiles(const SparseMla& call, const SeenRows& seen, int64_t
   using Rows = typename Config::Rows;
   using Fetcher = TileFetcher<Config>;
   Fetcher fetcher(call, seen);
+  sums.softmax.Begin();
   const typename Config::Query query(call, seen.token, head, shared.query());
   const int count = (seen.count - seen.begin + kLatentTileRows - 1) / kLatentTileRows;
   // Group of the tile that is computed; before the first one, of where it would be.

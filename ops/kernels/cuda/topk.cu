@@ -8,6 +8,7 @@
 #include "pagefuse/ops/kernels/cuda/ptx.h"
 #include "pagefuse/ops/kernels/cuda/radix_select.h"
 #include "pagefuse/ops/kernels/cuda/row_team.h"
+#include "pagefuse/ops/kernels/cuda/shared_memory.h"
 #include "pagefuse/ops/kernels/cuda/topk.h"
 
 namespace pagefuse::cuda {
@@ -140,12 +141,7 @@ SelectPlan PlanOf(const IndexerTopKCall& call) {
 }
 
 // Shared memory that a block may have beside ClusterSelectSpace.
-int MostItemBytes() {
-  int device = 0, bytes = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  return bytes - static_cast<int>(sizeof(ClusterSelectSpace));
-}
+int MostItemBytes() { return MostShared() - static_cast<int>(sizeof(ClusterSelectSpace)); }
 
 ClusterSelectPlan ClusterPlanOf(const IndexerTopKCall& call) {
   return {call.rows,

@@ -1,34 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // TurboQuantInsert: a warp a key or a value; the bytes of EncodeTurboQuantKey and EncodeTurboQuantValue.
 #include "pagefuse/ops/kernels/cuda/insert_rows.h"
+#include "pagefuse/ops/kernels/cuda/matrix_rotation.h"
+#include "pagefuse/ops/kernels/cuda/row_types.h"
 #include "pagefuse/ops/kernels/cuda/turboquant.h"
 
 namespace pagefuse::cuda {
 namespace {
 
-// y = P x for a given matrix; sums in double, as RotateTurboQuant has them.
-__device__ void RotateByMatrix(const float* rotation, const float* x, int n, float* y) {
-  for (int i = 0; i < n; ++i) {
-    double sum = 0;
-    for (int j = LaneId(); j < n; j += kWarp) {
-      sum += static_cast<double>(rotation[static_cast<int64_t>(i) * n + j]) * x[j];
-    }
-    sum = SumOfLanes(sum);
-    if (LaneId() == 0) y[i] = static_cast<float>(sum);
-  }
-  __syncwarp();
-}
-
-// x rotated, in place or in y.
+// x rotated, in place or in y; sums in double, as RotateTurboQuant has them.
 __device__ float* Rotate(const TurboQuantInsert& p, float* x, float* y) {
   const int n = static_cast<int>(p.format.head_size);
   if (p.rotation != nullptr) {
-    RotateByMatrix(p.rotation, x, n, y);
+    RotateByMatrix<double>(p.rotation, x, n, y);
     return y;
   }
-  HadamardTransform(x, n);
-  const float entry = __fdiv_rn(1.0f, __fsqrt_rn(static_cast<float>(n)));
-  for (int d = LaneId(); d < n; d += kWarp) x[d] = __fmul_rn(x[d], entry);
+  HadamardRotateOwn(x, n);
   return x;
 }
 
@@ -113,16 +100,7 @@ Error LaunchFrom(const TurboQuantInsert& p, Stream stream) {
 Error LaunchTurboQuantInsert(const TurboQuantInsert& p, Stream stream) {
   if (p.slots.tokens == 0 || p.heads == 0 || NumSlots(p.rows) == 0) return 0;
   if (2 * p.format.head_size > kLongestInsertRow) return cudaErrorInvalidValue;
-  switch (p.source_type) {
-    case DataType::kFloat:
-      return LaunchFrom<float>(p, stream);
-    case DataType::kFloat16:
-      return LaunchFrom<Float16>(p, stream);
-    case DataType::kBfloat16:
-      return LaunchFrom<Bfloat16>(p, stream);
-    default:
-      return cudaErrorInvalidValue;
-  }
+  return ForRowType(p.source_type, [&]<typename T>() { return LaunchFrom<T>(p, stream); });
 }
 
 }  // namespace pagefuse::cuda

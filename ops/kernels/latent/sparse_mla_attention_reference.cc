@@ -57,7 +57,9 @@ class TokenAttention {
   absl::Status Head(int64_t h) {
     PF_RETURN_IF_ERROR(Scores(h));
     double max = -kInfinity;
-    for (double s : scores_) max = std::max(max, s);
+    for (double s : scores_) {
+      if (s > max || std::isnan(s)) max = s;  // NaN stays, and shows in the sum
+    }
     std::vector<float> out(p_.value_size, 0.0f);
     double lse = kInfinity;
     if (max != -kInfinity) {
