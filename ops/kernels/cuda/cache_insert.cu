@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PagedCacheInsert: a warp a (token, head) row of keys or values, but for rows that are only copied.
+// PagedCacheInsert: a warp a (token, head) row of keys or values, but for rows that are only copied and those that are encoded in registers.
+#include "pagefuse/ops/kernels/cuda/insert_bytes.h"
 #include "pagefuse/ops/kernels/cuda/insert_copy.h"
 #include "pagefuse/ops/kernels/cuda/insert_rows.h"
 #include "pagefuse/ops/kernels/cuda/row_types.h"
@@ -26,6 +27,9 @@ __global__ void CacheInsertKernel(const __grid_constant__ CacheInsert insert, in
 template <typename T>
 Error LaunchFrom(const CacheInsert& insert, Stream stream) {
   if (SuitsCopyInsert(insert, sizeof(T))) return LaunchCopyInsert(insert, sizeof(T), stream);
+  if constexpr (sizeof(T) > sizeof(uint8_t)) {
+    if (SuitsByteInsert(insert)) return LaunchByteInsert<T>(insert, stream);
+  }
   const int longest = std::max(insert.key.head_size, insert.value.head_size);
   const int rows = insert.key.heads + insert.value.heads;
   const LaunchShape shape = InsertGridFor(insert.slots.tokens, rows, longest);

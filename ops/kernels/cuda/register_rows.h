@@ -57,6 +57,13 @@ __device__ inline void WidenWord<Bfloat16>(uint32_t word, float* x) {
   x[1] = __uint_as_float(word & 0xFFFF0000u);
 }
 
+template <>
+__device__ inline void WidenWord<Float16>(uint32_t word, float* x) {
+  // NaNs that are converted may lose their sign.
+  x[0] = copysignf(HalfToFloat(static_cast<uint16_t>(word)), __uint_as_float(word << 16));
+  x[1] = copysignf(HalfToFloat(static_cast<uint16_t>(word >> 16)), __uint_as_float(word));
+}
+
 template <typename T>
 __device__ void Widen(const RowPiece<T>& piece, float (&x)[kPiece]) {
   constexpr int kWordNumbers = sizeof(uint32_t) / sizeof(T);
