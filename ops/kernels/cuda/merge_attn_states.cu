@@ -10,6 +10,7 @@
 #include "pagefuse/ops/kernels/cuda/launch_kernel.h"
 #include "pagefuse/ops/kernels/cuda/merge_attn_states.h"
 #include "pagefuse/ops/kernels/cuda/ptx.h"
+#include "pagefuse/ops/kernels/cuda/register_rows.h"
 #include "pagefuse/ops/kernels/cuda/row_types.h"
 #include "pagefuse/ops/kernels/numeric/small_float.h"
 
@@ -52,20 +53,6 @@ inline constexpr int kWordNumbers = sizeof(uint32_t) / sizeof(T);
 template <typename T, int kCount>
 using Piece =
     std::conditional_t<kCount == 1, Vector<T, 1>, Vector<uint32_t, kCount / kWordNumbers<T>>>;
-
-// The numbers of a word.
-template <typename T>
-__device__ void WidenWord(uint32_t word, float* x) {
-  if constexpr (std::is_same_v<T, float>) {
-    x[0] = __uint_as_float(word);
-  } else if constexpr (std::is_same_v<T, Bfloat16>) {
-    x[0] = __uint_as_float(word << 16);
-    x[1] = __uint_as_float(word & 0xFFFF0000u);
-  } else {
-    x[0] = HalfToFloat(static_cast<uint16_t>(word));
-    x[1] = HalfToFloat(static_cast<uint16_t>(word >> 16));
-  }
-}
 
 // The word of numbers. Their NaNs are computed.
 template <typename T>

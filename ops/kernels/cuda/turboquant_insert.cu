@@ -70,6 +70,19 @@ __device__ void EncodeValue(const TurboQuantInsert& p, float* x, uint8_t* slot) 
   StoreHalfBytes(range.low, to + p.format.ValueDataBytes() + 2);
 }
 
+// The key or value of a token that a warp has.
+template <typename T>
+struct InsertedRow {
+  bool is_key;
+  int head;
+  const T* source;  // [n]
+
+  __device__ InsertedRow(const TurboQuantInsert& p, int64_t token, int row, int n)
+      : is_key(row < p.heads), head(is_key ? row : row - p.heads) {
+    source = static_cast<const T*>(is_key ? p.key : p.value) + (token * p.heads + head) * n;
+  }
+};
+
 template <typename T>
 __global__ void TurboQuantInsertKernel(const __grid_constant__ TurboQuantInsert p, int row_floats) {
   const int n = static_cast<int>(p.format.head_size);
@@ -80,14 +93,12 @@ __global__ void TurboQuantInsertKernel(const __grid_constant__ TurboQuantInsert 
   const int row = RowOfWarp();
   if (row >= 2 * p.heads) return;
   float* x = FloatsOfWarp(row_floats);
-  const bool is_key = row < p.heads;
-  const int head = is_key ? row : row - p.heads;
-  const T* source = static_cast<const T*>(is_key ? p.key : p.value) + (token * p.heads + head) * n;
-  LoadInsertRow(source, n, x);
+  const InsertedRow<T> inserted(p, token, row, n);
+  LoadInsertRow(inserted.source, n, x);
   const int64_t slot = token_slot.ToWrite();
   if (slot < 0) return;
-  uint8_t* to = p.rows.AtSlot(slot, head).data;
-  if (is_key) {
+  uint8_t* to = p.rows.AtSlot(slot, inserted.head).data;
+  if (inserted.is_key) {
     EncodeKey(p, x, x + row_floats / 2, to);
   } else {
     EncodeValue(p, x, to);
@@ -214,20 +225,17 @@ __global__ void TurboQuantOwnKernel(const __grid_constant__ TurboQuantInsert p) 
   const TokenSlot token_slot(p.slots, token, NumSlots(p.rows));
   const int row = RowOfWarp();
   if (row >= 2 * p.heads) return;
-  const bool is_key = row < p.heads;
-  const int head = is_key ? row : row - p.heads;
-  const T* source =
-      static_cast<const T*>(is_key ? p.key : p.value) + (token * p.heads + head) * kOwnSize;
+  const InsertedRow<T> inserted(p, token, row, kOwnSize);
   T own[kOwn];
 #pragma unroll
-  for (int i = 0; i < kOwn; ++i) own[i] = source[LaneId() + i * kWarp];
+  for (int i = 0; i < kOwn; ++i) own[i] = inserted.source[LaneId() + i * kWarp];
   const int64_t slot = token_slot.ToWrite();
   if (slot < 0) return;
-  uint8_t* to = RowOfSlot(p.rows, slot).data + head * p.rows.data_strides.head;
+  uint8_t* to = RowOfSlot(p.rows, slot).data + inserted.head * p.rows.data_strides.head;
   float x[kOwn];
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) x[i] = static_cast<float>(own[i]);
-  if (is_key) {
+  if (inserted.is_key) {
     EncodeOwnKey(p, x, to);
   } else {
     EncodeOwnValue(p, x, to);
